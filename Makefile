@@ -1,0 +1,46 @@
+# Everything a newcomer needs; each target sets up what is missing.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+BENCH_READY := $(VENV)/.bench-ready
+
+.DEFAULT_GOAL := help
+.PHONY: help setup run test lint bench docs clean
+
+help:  ## show this
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## */\t/' | expand -t 12
+
+setup: $(READY)  ## create .venv and install Diana with all it needs for work and tests
+
+run: $(READY)  ## run the demo: a page behind a limiter
+	$(BIN)/diana demo
+
+test: $(READY) lint  ## lint, type-check and run all tests
+	$(BIN)/python -m pytest
+
+lint: $(READY)  ## ruff, format check, mypy strict
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(BENCH_READY)  ## measure; ARGS="local --quick" picks and hurries
+	$(BIN)/python -m benchmarks $(ARGS)
+
+docs: $(READY)  ## run every example of README and docs/, check every link
+	$(BIN)/python -m pytest tests/test_docs.py
+
+clean:  ## remove what was made
+	rm -rf $(VENV) build dist src/*.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(READY): pyproject.toml .ci/servers
+	./.ci/servers
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
+	$(BIN)/python -m pip install --quiet --editable '.[all]' --group dev
+	@touch $@
+
+$(BENCH_READY): $(READY)
+	$(BIN)/python -m pip install --quiet --group bench
+	@touch $@

@@ -1,0 +1,5 @@
+"""`python -m diana` is `diana`."""
+
+from diana.cli import main
+
+main()

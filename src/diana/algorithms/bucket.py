@@ -1,0 +1,158 @@
+"""A bucket that leaks: the kernel behind the token bucket and the leaky bucket.
+
+The naive bucket holds a fraction of tokens as a float and adds `elapsed * rate` on every request. It drifts: after a million
+additions of 0.1 it is off by more than a request, no two languages are off by the same, and the moment it promises for a retry
+is a little too early or too late.
+
+So the bucket holds *drops*, and drops are whole. With g = gcd(rpu, unit in µs), one request is unit/g drops and rpu/g drops
+leak out per microsecond. Three per second: a request is 1,000,000 drops, 3 leak per µs, and nothing is ever rounded.
+
+    level
+    capacity ┤      ╭╮   ╭╮          a request pours `per` drops in;
+             │   ╭╮ │ ╲╭╮│ ╲         what would rise above `capacity` is denied,
+             │ ╭╮│ ╲│  ╰╯   ╲        and until the excess has leaked out is its retry_after
+           0 ┼─╯╰╯───────────╲───▶ now
+
+A level counts what is *used*; a level of 0 is the same as never seen. The token bucket calls the empty rest "tokens", the
+leaky bucket calls the level a queue. They differ in capacity and in who has to wait.
+
+Numbers stay below 2**53. Where drops of one µs would not (999,983 per day), time is counted in *ticks* of the smallest power of ten
+µs that divides the unit and fits. The stamp then moves by whole ticks only, so the rate stays exact.
+
+A state is (level, stamp, per). `per` is there because limits are edited: a level written under another rate is converted, in
+requests, rounded up; clamped to the new capacity as of its stamp; then it leaks at the new rate. Rounding up is safe both ways: the
+bound of a request that passed is a whole number of drops in either scale.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import gcd
+from typing import NamedTuple
+
+from diana.core.charge import WHOLE
+from diana.core.contracts import State
+from diana.core.decision import NEVER
+from diana.core.duration import SECOND_US
+from diana.core.errors import ConfigError
+from diana.core.limit import Limit
+
+
+@dataclass(frozen=True, slots=True)
+class BucketParams:
+    capacity: int
+    """In drops."""
+    free: int
+    """Who finds no more than this in the bucket does not wait, in drops."""
+    per: int
+    """Drops in one request."""
+    leak: int
+    """Drops that leak out per tick."""
+    drain: int
+    """Ticks in which a full bucket runs empty."""
+    tick: int
+    """In µs."""
+    limit: int
+    fine: int | None
+    """`per` itself if a tick is one µs, else None: a state that holds this very object needs no conversion."""
+
+
+class Scale(NamedTuple):
+    per: int
+    leak: int
+    tick: int
+
+
+def scale_from_limit(limit: Limit, places: int) -> Scale:
+    """The finest tick in which a bucket of so many places stays below 2**53."""
+    tick = 1
+    while limit.unit_us % tick == 0:
+        ticks = limit.unit_us // tick
+        g = gcd(limit.rpu, ticks)
+        per, leak = ticks // g, limit.rpu // g
+        if 2 * places * per < WHOLE:
+            return Scale(per, leak, tick)
+        tick *= 10
+    raise ConfigError(
+        f"{limit} with {places:,} places is too large to count exactly; write a smaller burst, or a rounder number"
+    )
+
+
+def bucket_params(scale: Scale, capacity: int, free: int) -> BucketParams:
+    per, leak, tick = scale
+    drain = -(-capacity // leak)
+    fine = per if tick == 1 else None
+    return BucketParams(capacity, free, per, leak, drain, tick, capacity // per, fine)
+
+
+def decide(
+    state: State | None, params: BucketParams, cost: int, now: int
+) -> tuple[State | None, tuple[bool, int, int, int, int]]:
+    if state is None:
+        if params.fine is None:
+            return _decide_slowly(state, params, cost, now)
+        level = 0
+    else:
+        level, stamp, scale = state
+        elapsed = now - stamp
+        if elapsed < 0 or scale is not params.fine or level > params.capacity:
+            return _decide_slowly(state, params, cost, now)
+        # Lua and C clamp `elapsed` to `drain` first, to stay below 2**53; here the product may be as large as it likes.
+        level -= elapsed * params.leak
+        if level < 0:
+            level = 0
+    per = params.per
+    after = level + per * cost
+    room = params.capacity - after
+    if room < 0:
+        return _decide_slowly(state, params, cost, now)
+    leak = params.leak
+    delay = 0 if level <= params.free else -((params.free - level) // leak)
+    return (after, now, per), (True, room // per, 0, -(-after // leak), delay)
+
+
+def _decide_slowly(
+    state: State | None, params: BucketParams, cost: int, now: int
+) -> tuple[State | None, tuple[bool, int, int, int, int]]:
+    """The same for every case: denials, edited limits, coarse ticks, clocks that stepped."""
+    capacity, per, leak, tick = params.capacity, params.per, params.leak, params.tick
+    level, stamp = leaked(state, params, now) if state else (0, now)
+    ahead = stamp - now
+    after = level + cost * per
+    if after <= capacity:
+        wait = level - params.free
+        delay = ahead - (-wait // leak) * tick if wait > 0 else 0
+        reset = ahead - (-after // leak) * tick if after else 0
+        return (after, stamp, per), (True, (capacity - after) // per, 0, reset, delay)
+    if state and state[1] - now > SECOND_US:
+        state = (level, stamp, per)
+    retry = NEVER if cost * per > capacity else ahead - ((capacity - after) // leak) * tick
+    reset = ahead - (-level // leak) * tick if level else 0
+    return state, (False, (capacity - level) // per, retry, reset, 0)
+
+
+def leaked(state: State, params: BucketParams, now: int) -> tuple[int, int]:
+    """Level and stamp as of `now`."""
+    level, stamp, scale = state
+    if scale != params.per:
+        level = -(-level * params.per // scale)
+    level = min(level, params.capacity)
+    if stamp > now:
+        return level, stamp if stamp - now <= SECOND_US else now
+    ticks = min((now - stamp) // params.tick, params.drain)
+    level -= ticks * params.leak
+    return (level, stamp + ticks * params.tick) if level > 0 else (0, now)
+
+
+def refund(state: State, params: BucketParams, cost: int, at: int, now: int) -> State:
+    """What has not leaked out since comes back."""
+    level, stamp = leaked(state, params, now)
+    ticks = min(max(0, now - at) // params.tick, params.drain)
+    back = min(cost, params.limit) * params.per - ticks * params.leak
+    return (level - min(level, max(0, back)), stamp, params.per)
+
+
+def promise(params: BucketParams, interval_us: int) -> int:
+    """A full bucket and what leaks out meanwhile."""
+    ticks = -(-(interval_us - 1) // params.tick)
+    return (params.capacity + ticks * params.leak) // params.per

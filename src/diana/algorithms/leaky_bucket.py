@@ -1,0 +1,100 @@
+"""Leaky bucket: a queue that releases at a steady rate, for backends that cannot take bursts.
+
+Every admitted request is told how long to wait for its turn, so that releases are unit/rpu apart. The queue has `burst` places
+beside the one being released, and nobody waits longer than `max_wait`; who finds it full is denied at once.
+
+    10 per second, burst 2     arrivals   ■■■■
+                               releases   ■    ■    ■            the fourth found the queue full
+                                        ──┴────┴────┴────▶
+                                          0   100  200 ms
+
+`nodelay` keeps the bookkeeping and lets nobody wait; `delay` lets the first so many in the queue go at once. The kernel is
+`bucket.py`: the level is the queue, and a request waits until what it found in it, less the free places, has leaked out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from diana.algorithms import bucket
+from diana.core.contracts import Algorithm
+from diana.core.duration import SECOND_US, micros_from_spelling, spelling_from_micros
+from diana.core.errors import ConfigError
+from diana.core.limit import LARGEST_RPU, Limit
+
+
+class LeakyBucket:
+    code = "LB"
+    spelling = "leaky bucket"
+    options: tuple[str, ...] = ("burst", "nodelay", "delay", "max_wait")
+    identity: tuple[str, ...] = ()
+    examples: tuple[Mapping[str, Any], ...] = (
+        {},
+        {"burst": 0},
+        {"burst": 5},
+        {"burst": 5, "nodelay": True},
+        {"burst": 5, "delay": 2},
+        {"max_wait": "2500ms"},
+    )
+
+    def params(
+        self,
+        limit: Limit,
+        burst: int | None = None,
+        nodelay: bool = False,
+        delay: int | None = None,
+        max_wait: str | None = None,
+    ) -> bucket.BucketParams:
+        for option, value in (("burst", burst), ("delay", delay)):
+            if value is not None and (value.__class__ is not int or not 0 <= value <= LARGEST_RPU):
+                raise ConfigError(
+                    f"{option} is {value!r}; a leaky bucket queues a whole number of requests from 0"
+                )
+        if nodelay.__class__ is not bool:
+            raise ConfigError(f"nodelay is {nodelay!r}; write true or false")
+        if nodelay and delay is not None:
+            raise ConfigError("nodelay lets nobody wait, so delay has no meaning; drop one")
+        if nodelay and max_wait is not None:
+            raise ConfigError("nodelay lets nobody wait, so max_wait has no meaning; drop one")
+        free = delay or 0
+        max_wait_us = _max_wait_us(max_wait, burst)
+        places = _places(limit, burst, free, max_wait_us)
+        scale = bucket.scale_from_limit(limit, places + 1)
+        capacity = (places + 1) * scale.per
+        if max_wait_us is not None:
+            held = (1 + free) * scale.per + max_wait_us // scale.tick * scale.leak
+            if burst is not None and held < capacity:
+                raise ConfigError(_contradiction(limit, burst, free, max_wait_us))
+            capacity = min(capacity, held)
+        return bucket.bucket_params(scale, capacity, free=capacity if nodelay else free * scale.per)
+
+    decide = staticmethod(bucket.decide)
+    refund = staticmethod(bucket.refund)
+    promise = staticmethod(bucket.promise)
+
+
+def _max_wait_us(max_wait: str | None, burst: int | None) -> int | None:
+    if max_wait is not None:
+        if not isinstance(max_wait, str):
+            raise ConfigError(f"max_wait is {max_wait!r}; write a duration such as 2s")
+        return micros_from_spelling(max_wait)
+    return SECOND_US if burst is None else None
+
+
+def _places(limit: Limit, burst: int | None, free: int, max_wait_us: int | None) -> int:
+    if burst is not None:
+        return burst
+    return free + -(-(max_wait_us or 0) * limit.rpu // limit.unit_us)
+
+
+def _contradiction(limit: Limit, burst: int, free: int, max_wait_us: int) -> str:
+    fits = free + max_wait_us * limit.rpu // limit.unit_us
+    last_us = -(-(burst - free) * limit.unit_us // limit.rpu)
+    return (
+        f"burst {burst} contradicts max_wait {spelling_from_micros(max_wait_us)}: at {limit} the last in the queue waits "
+        f"{last_us / SECOND_US:g} s; write a burst of at most {fits}, a longer max_wait, or only one of them"
+    )
+
+
+leaky_bucket: Algorithm = LeakyBucket()

@@ -1,0 +1,85 @@
+"""Sliding log: remember every request, and be exact.
+
+Never more than rpu in any interval of a unit, and never stricter than that. The price is memory and work for rpu entries per key, so it
+is for small limits: five password attempts per hour, not five thousand requests per second.
+
+    2 per 5 s     ✓               ✓ ✗ ✓           the first has left at 5 s to the microsecond
+               ───┴───────────────┴─┴─┴───▶
+                  0               4   5 s
+
+A state is the moments of what was admitted, oldest first; a charge of 3 is three equal moments.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from diana.core.contracts import Algorithm, State
+from diana.core.decision import NEVER
+from diana.core.duration import SECOND_US
+from diana.core.limit import Limit
+
+
+@dataclass(frozen=True, slots=True)
+class LogParams:
+    limit: int
+    unit: int
+
+
+class SlidingLog:
+    code = "SL"
+    spelling = "sliding log"
+    options: tuple[str, ...] = ()
+    identity: tuple[str, ...] = ()
+    examples: tuple[Mapping[str, Any], ...] = ({},)
+
+    def params(self, limit: Limit) -> LogParams:
+        return LogParams(limit.rpu, limit.unit_us)
+
+    @staticmethod
+    def decide(
+        state: State | None, params: LogParams, cost: int, now: int
+    ) -> tuple[State | None, tuple[bool, int, int, int, int]]:
+        limit, unit = params.limit, params.unit
+        log = _as_of(state or (), unit, now)
+        if state and state[-1] - now > SECOND_US:
+            state = log
+        after = len(log) + cost
+        if after <= limit or not cost:
+            written = log + (max(now, log[-1]) if log else now,) * cost
+            return written, (True, max(0, limit - after), 0, _reset(written, unit, now), 0)
+        retry = NEVER if cost > limit else log[after - limit - 1] + unit - now
+        return state, (False, max(0, limit - len(log)), retry, _reset(log, unit, now), 0)
+
+    @staticmethod
+    def refund(state: State, params: LogParams, cost: int, at: int, now: int) -> State:
+        """Only entries of that very moment that still count are struck out."""
+        log = _as_of(state, params.unit, now)
+        first = bisect_left(log, at)
+        last = min(bisect_right(log, at), first + cost)
+        return log[:first] + log[last:]
+
+    @staticmethod
+    def promise(params: LogParams, interval_us: int) -> int:
+        return params.limit * -(-interval_us // params.unit)
+
+
+def _as_of(log: State, unit: int, now: int) -> State:
+    """The entries that count at `now`; those from a clock that was ahead are moved to `now`."""
+    if not log:
+        return log
+    if log[-1] - now > SECOND_US:
+        log = tuple(min(moment, now) for moment in log)
+    if log[0] <= now - unit:
+        log = log[bisect_right(log, now - unit) :]
+    return log
+
+
+def _reset(log: State, unit: int, now: int) -> int:
+    return log[-1] + unit - now if log else 0
+
+
+sliding_log: Algorithm = SlidingLog()

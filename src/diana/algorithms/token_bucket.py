@@ -1,0 +1,46 @@
+"""Token bucket: a burst at once, then a steady rate.
+
+A bucket of `burst` tokens is full at first; every request takes one, and rpu tokens per unit drip back until it is full again. In
+any interval t at most burst + rpu·t/unit pass. Callers like it: who was quiet may hurry.
+
+    10 per second, burst 3        ✓ ✓ ✓ ✗       ✓         ✓
+                            ──────┴─┴─┴─┴───────┴─────────┴────▶
+                                  0 ms         100       200
+
+What is left of the bucket is the mirror image of a leaking one, so the kernel is `bucket.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from diana.algorithms import bucket
+from diana.core.contracts import Algorithm
+from diana.core.errors import ConfigError
+from diana.core.limit import LARGEST_RPU, Limit
+
+
+class TokenBucket:
+    code = "TB"
+    spelling = "token bucket"
+    options: tuple[str, ...] = ("burst",)
+    identity: tuple[str, ...] = ()
+    examples: tuple[Mapping[str, Any], ...] = ({}, {"burst": 1}, {"burst": 7}, {"burst": 1_000})
+
+    def params(self, limit: Limit, burst: int | None = None) -> bucket.BucketParams:
+        size = limit.rpu if burst is None else burst
+        if size.__class__ is not int or not 1 <= size <= LARGEST_RPU:
+            raise ConfigError(
+                f"burst is {size!r}; a token bucket holds a whole number of tokens from 1"
+            )
+        scale = bucket.scale_from_limit(limit, size)
+        capacity = size * scale.per
+        return bucket.bucket_params(scale, capacity, free=capacity)
+
+    decide = staticmethod(bucket.decide)
+    refund = staticmethod(bucket.refund)
+    promise = staticmethod(bucket.promise)
+
+
+token_bucket: Algorithm = TokenBucket()

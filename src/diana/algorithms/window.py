@@ -1,0 +1,83 @@
+"""Fixed window: count in the minute, forget it when the next begins.
+
+The cheapest to keep and the easiest to explain: at most rpu per window. The price is the boundary: rpu at the end of one window and
+rpu at the start of the next, so up to twice rpu in one unit around it. Where that hurts, take a sliding window.
+
+    2 per minute     ✓     ✓  ✗ │ ✓  ✓ ✗          │
+                  ──────────────┼─────────────────┼──▶
+                              12:01             12:02
+
+Aligned to the `epoch`, windows begin at whole units of UTC, the same on every machine. Aligned to the `first` request, a window begins
+with it: nobody can aim at the boundary, and not everybody's window ends at once.
+
+A state is (start, count). Both alignments agree on when it counts, now - start < unit, so the alignment can be edited too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from diana.core.contracts import Algorithm, State
+from diana.core.decision import NEVER
+from diana.core.duration import SECOND_US
+from diana.core.errors import ConfigError
+from diana.core.limit import Limit
+
+
+@dataclass(frozen=True, slots=True)
+class WindowParams:
+    limit: int
+    unit: int
+    at_epoch: bool
+
+
+class Window:
+    code = "W"
+    spelling = "window"
+    options: tuple[str, ...] = ("align",)
+    identity: tuple[str, ...] = ()
+    examples: tuple[Mapping[str, Any], ...] = ({}, {"align": "first"})
+
+    def params(self, limit: Limit, align: str = "epoch") -> WindowParams:
+        word = align.lower() if isinstance(align, str) else align
+        if word not in ("epoch", "first"):
+            raise ConfigError(f"align is {align!r}; write epoch or first")
+        return WindowParams(limit.rpu, limit.unit_us, word == "epoch")
+
+    @staticmethod
+    def decide(
+        state: State | None, params: WindowParams, cost: int, now: int
+    ) -> tuple[State | None, tuple[bool, int, int, int, int]]:
+        limit, unit, at_epoch = params.limit, params.unit, params.at_epoch
+        start, count = now - now % unit if at_epoch else now, 0
+        if state is not None:
+            began, counted = state
+            if now - began < unit:
+                count = counted
+                if began - now > SECOND_US:
+                    state = (start, count)
+                elif began > now or not at_epoch:
+                    start = began
+        reset = start + unit - now
+        after = count + cost
+        if after <= limit or not cost:
+            return (start, after), (True, max(0, limit - after), 0, reset if after else 0, 0)
+        retry = NEVER if cost > limit else reset
+        return state, (False, max(0, limit - count), retry, reset if count else 0, 0)
+
+    @staticmethod
+    def refund(state: State, params: WindowParams, cost: int, at: int, now: int) -> State:
+        """Only the window that was charged gives back."""
+        start, count = state
+        counts = start <= at and max(at, now) - start < params.unit
+        return (start, max(0, count - cost)) if counts else state
+
+    @staticmethod
+    def promise(params: WindowParams, interval_us: int) -> int:
+        """Every window that the interval touches."""
+        return params.limit * (-(-interval_us // params.unit) + 1)
+
+
+window: Algorithm = Window()

@@ -1,0 +1,16 @@
+"""All verbs under one name."""
+
+from __future__ import annotations
+
+import click
+
+from diana.cli.demo import demo
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="diana-limiter", prog_name="diana")
+def diana() -> None:
+    """A rate limiter that is exact to the microsecond and never in the way."""
+
+
+diana.add_command(demo)

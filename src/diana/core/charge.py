@@ -1,0 +1,26 @@
+"""What is asked of a store: this much, to this key, under this limit."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from diana.core.errors import CostError
+from diana.core.meter import Meter
+
+ONE = 1
+"""`cost is ONE` tells the ordinary cost from True and 1.0 in one step."""
+
+WHOLE = 2**53
+"""Every number stays below this, so that Lua's and JavaScript's doubles hold it exactly."""
+
+
+class Charge(NamedTuple):
+    meter: Meter
+    key: str
+    cost: int = 1
+
+
+def checked_cost(cost: int) -> int:
+    if cost.__class__ is not int or not 0 <= cost < WHOLE:
+        raise CostError(cost)
+    return cost

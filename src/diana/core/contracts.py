@@ -1,0 +1,91 @@
+"""The seams, on one page. Whoever writes an algorithm or a store implements one of these; `diana.testing` checks it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from diana.core.charge import Charge
+    from diana.core.decision import Decision
+    from diana.core.meter import Meter
+
+Clock = Callable[[], int]
+"""Whole microseconds since the epoch."""
+
+State = tuple[int, ...]
+"""What is remembered of one key: whole numbers, flat, so that every store can hold it. None: never seen."""
+
+
+class Params(Protocol):
+    """A limit made ready for its algorithm: computed once, read on every request."""
+
+    @property
+    def limit(self) -> int:
+        """The most that can pass in one instant."""
+
+
+class Algorithm(Protocol):
+    """May they? Pure: no clock, no I/O, whole numbers below 2**53 only."""
+
+    code: str
+    """As written in rules: `TB`."""
+    spelling: str
+    """The same in words: `token bucket`."""
+    options: tuple[str, ...]
+    """The option names that `params` takes."""
+    identity: tuple[str, ...]
+    """Those options that a state depends on, each also an attribute of its params: another value is another counter."""
+
+    examples: tuple[Mapping[str, Any], ...]
+    """Option sets that the laws are checked with."""
+
+    @property
+    def params(self) -> Callable[..., Any]:
+        """`params(limit, **options)`: check the options (ConfigError), compute what can be computed, give a Params."""
+
+    def decide(
+        self, state: State | None, params: Any, cost: int, now: int
+    ) -> tuple[State | None, tuple[bool, int, int, int, int]]:
+        """The next state and an Outcome. A cost of 0 always passes.
+
+        A denial returns the very state it was given, unless that was stamped over a second ahead of `now`: then the same
+        counts, stamped `now`, or a clock that was set back would block the key until it catches up.
+        """
+
+    def refund(self, state: State, params: Any, cost: int, at: int, now: int) -> State:
+        """Take back a charge made at `at`, as far as it still counts."""
+
+    def promise(self, params: Any, interval_us: int) -> int:
+        """The most that is ever admitted in a half-open interval of this length."""
+
+
+class Take(Protocol):
+    """One limit bound to one store: charge a key."""
+
+    def __call__(self, key: str, cost: int = 1) -> Decision: ...
+
+
+class Store(Protocol):
+    """Who remembers? Thread-safe; several charges are all or nothing. `now` replaces the store's own clock."""
+
+    shared: bool
+    """Others reach the same counters, so a limit needs a name of its own."""
+
+    def bind(self, meter: Meter, clock: Clock | None = None) -> Take:
+        """The fast lane for one limit: whatever can be computed before the first request is computed here."""
+
+    def decide(self, charges: Sequence[Charge], now: int | None = None) -> list[Decision]:
+        """Charge all, or none if one is denied. A passing one beside a denied one shows what it has without the charge."""
+
+    def peek(self, charges: Sequence[Charge], now: int | None = None) -> list[Decision]:
+        """What `decide` would answer; nothing is written."""
+
+    def refund(self, charges: Sequence[Charge], at: int, now: int | None = None) -> None:
+        """Take back charges that were made at `at`, as far as they still count."""
+
+    def reset(self, meter: Meter, key: str) -> None:
+        """Forget the key."""
+
+    def close(self) -> None:
+        """Let go of connections and threads."""

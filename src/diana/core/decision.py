@@ -1,0 +1,83 @@
+"""What a limiter answers: a value that is true or false by itself and knows the caller's next question.
+
+The algorithm answers with an `Outcome`, five whole numbers. The store that asked it signs them with who, how much and
+when, and that is a `Decision`. The pair is nested rather than flat because building it is a third of the cost of a `take`.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+NEVER = -1
+"""As `retry_after_us`: the cost is above what can ever pass."""
+
+
+class Outcome(NamedTuple):
+    """May it pass? In whole numbers, the same in Python, Lua and C. Algorithms may return it as a plain tuple."""
+
+    allowed: bool
+    remaining: int
+    retry_after_us: int
+    reset_after_us: int
+    delay_us: int
+
+
+class Decision(NamedTuple):
+    """May it pass, and if not, when?
+
+    Ten per second, the eleventh in the same instant: `allowed` False, `limit` 10, `remaining` 0, `retry_after` 0.1 (then one
+    passes), `reset_after` 1.0 (then it is as if nobody had ever asked), `delay` 0.0.
+    """
+
+    outcome: tuple[bool, int, int, int, int]
+    limit: int
+    """The most that can pass in one instant."""
+    key: str
+    cost: int
+    at: int
+    """When it was decided: whole microseconds of the store's clock."""
+    degraded: bool = False
+    """Decided here although the store should have been asked: it was out of reach."""
+
+    def __bool__(self) -> bool:
+        return self.outcome[0]
+
+    @property
+    def allowed(self) -> bool:
+        return self.outcome[0]
+
+    @property
+    def remaining(self) -> int:
+        """How much more would pass at this instant."""
+        return self.outcome[1]
+
+    @property
+    def retry_after(self) -> float | None:
+        """Seconds until the same charge passes: 0.0 if it did, None if it never can."""
+        micros = self.outcome[2]
+        return None if micros == NEVER else micros / 1_000_000
+
+    @property
+    def reset_after(self) -> float:
+        """Seconds until the key is as if it had never been seen."""
+        return self.outcome[3] / 1_000_000
+
+    @property
+    def delay(self) -> float:
+        """Seconds an admitted request has to wait for its turn (leaky bucket only)."""
+        return self.outcome[4] / 1_000_000
+
+
+def tightest(decisions: list[Decision]) -> Decision:
+    """Several limits asked as one: denied if any denies, and the numbers of the most restrictive."""
+    allowed = all(decisions)
+    closest = min(decisions, key=lambda decision: decision.remaining)
+    retries = [decision.outcome[2] for decision in decisions]
+    outcome = (
+        allowed,
+        closest.remaining,
+        NEVER if NEVER in retries else max(retries),
+        max(decision.outcome[3] for decision in decisions),
+        max(decision.outcome[4] for decision in decisions) if allowed else 0,
+    )
+    return closest._replace(outcome=outcome)

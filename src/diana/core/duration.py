@@ -1,0 +1,55 @@
+"""Durations as people spell them, as whole microseconds.
+
+Nothing is guessed: `w`, `month` and a bare `s` are errors, because one library's `m` is a minute and another's a month.
+"""
+
+from __future__ import annotations
+
+import re
+
+from diana.core.errors import ConfigError
+
+SECOND_US = 1_000_000
+LONGEST_US = 3650 * 86_400 * SECOND_US
+
+_WORDS = {
+    "second": SECOND_US,
+    "minute": 60 * SECOND_US,
+    "hour": 3_600 * SECOND_US,
+    "day": 86_400 * SECOND_US,
+}
+_LETTERS = {
+    "ms": 1_000,
+    "s": SECOND_US,
+    "m": 60 * SECOND_US,
+    "h": 3_600 * SECOND_US,
+    "d": 86_400 * SECOND_US,
+}
+_NUMBERED = re.compile(r"([0-9]{1,12})\s?(ms|s|m|h|d)", re.IGNORECASE)
+
+ALLOWED = "second, minute, hour, day, or a number with ms, s, m, h or d such as 30s or 5m"
+
+
+def micros_from_spelling(text: str) -> int:
+    """`minute` is 60,000,000; `30s` is 30,000,000."""
+    word = text.strip().lower()
+    if word in _WORDS:
+        return _WORDS[word]
+    numbered = _NUMBERED.fullmatch(word)
+    if numbered is None:
+        raise ConfigError(f"{text!r} is no duration; write {ALLOWED}")
+    micros = int(numbered[1]) * _LETTERS[numbered[2]]
+    if not 0 < micros <= LONGEST_US:
+        raise ConfigError(f"{text!r} is out of range; a duration is from 1ms to 3650d")
+    return micros
+
+
+def spelling_from_micros(micros: int) -> str:
+    """60,000,000 is `minute`; 90,000,000 is `90s`."""
+    for word, size in _WORDS.items():
+        if micros == size:
+            return word
+    for letter, size in reversed(_LETTERS.items()):
+        if micros % size == 0:
+            return f"{micros // size}{letter}"
+    return f"{micros}us"

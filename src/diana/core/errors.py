@@ -1,0 +1,66 @@
+"""Everything that can go wrong, as one tree.
+
+DianaError
+├── ConfigError     what you wrote cannot be meant: a spelling, a rule, a setting, a URL
+├── CostError       a cost that is no whole number from 0
+├── StoreError      the store was asked for something that has no local answer
+└── LimitExceeded   raised by @limit only; everywhere else a denial is a value
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from diana.core.decision import Decision
+
+
+class DianaError(Exception):
+    """Catch this to catch everything Diana raises."""
+
+
+class ConfigError(DianaError, ValueError):
+    """What you wrote cannot be meant; the message says what to write instead."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        line: int | None = None,
+        column: int | None = None,
+        path: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.line = line
+        self.column = column
+        self.path = path
+
+
+class CostError(DianaError, ValueError):
+    """A cost is a whole number from 0 to 2**53 - 1."""
+
+    def __init__(self, cost: object) -> None:
+        super().__init__(
+            f"cost is {_shortened(cost)}; write a whole number (int) from 0 to 2**53 - 1"
+        )
+        self.cost = cost
+
+
+class StoreError(DianaError):
+    """The store was asked for something that has no local answer, and did not give one."""
+
+
+class LimitExceeded(DianaError):
+    """A call decorated with @limit came too soon; `decision` says when to come back."""
+
+    def __init__(self, decision: Decision) -> None:
+        again = decision.retry_after
+        when = "it can never pass" if again is None else f"retry after {again:g} s"
+        super().__init__(f"over the limit of {decision.limit}: {when}")
+        self.decision = decision
+
+
+def _shortened(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else f"{text[:37]}..."

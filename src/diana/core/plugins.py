@@ -1,0 +1,62 @@
+"""New kinds of things by entry points: one file and one line in a `pyproject.toml`, ours or a stranger's.
+
+Nothing is imported before it is first asked for: reading the installed packages costs more than `import diana`.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any, cast
+
+from diana.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+    from diana.core.contracts import Algorithm
+
+
+@cache
+def entries(group: str) -> dict[str, EntryPoint]:
+    """The entry points of `diana.<group>` by lower-case name; two packages that claim one name are an error."""
+    from importlib.metadata import entry_points
+
+    found: dict[str, EntryPoint] = {}
+    for entry in entry_points(group=f"diana.{group}"):
+        name = entry.name.lower()
+        if name in found and found[name].value != entry.value:
+            raise ConfigError(
+                f"two packages offer {entry.name!r} in diana.{group}: {found[name].value} and {entry.value}; remove one"
+            )
+        found[name] = entry
+    return found
+
+
+@cache
+def plugin(group: str, name: str) -> Any:
+    """The thing behind one entry point, imported on first use."""
+    known = entries(group)
+    entry = known.get(name.lower())
+    if entry is None:
+        raise ConfigError(
+            f"nothing called {name!r} in diana.{group}; there is {', '.join(sorted(known)) or 'nothing installed'}"
+        )
+    return entry.load()
+
+
+@cache
+def algorithms() -> dict[str, Algorithm]:
+    """Every installed algorithm by code."""
+    found = [cast("Algorithm", plugin("algorithms", name)) for name in entries("algorithms")]
+    return {algorithm.code: algorithm for algorithm in found}
+
+
+@cache
+def algorithm_from_spelling(text: str) -> Algorithm:
+    """`TB`, `tb` and `token bucket` are the same."""
+    word = " ".join(text.lower().split())
+    for algorithm in algorithms().values():
+        if word in (algorithm.code.lower(), algorithm.spelling):
+            return algorithm
+    known = ", ".join(f"{a.code} ({a.spelling})" for a in algorithms().values())
+    raise ConfigError(f"{text!r} is no algorithm; write one of {known}")

@@ -1,0 +1,161 @@
+"""What every store keeps, whatever it is made of: checked with the pure algorithms as the judge."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from threading import Thread
+from typing import Any
+
+from diana.core.charge import Charge
+from diana.core.contracts import Algorithm, State, Store
+from diana.core.decision import Decision
+from diana.core.limit import Limit
+from diana.core.meter import Meter, meter_from_limit
+from diana.core.plugins import algorithms
+
+BEGIN_US = 1_700_000_000_000_000
+SECOND_US = 1_000_000
+ODD_KEYS = ("", " ", "a", "A", "a|b", "a:b", "{a}", "ä", "\x00", "\n", "a" * 600, "a" * 601)
+
+
+def store_contract(open_store: Callable[[], Store], *, examples: int = 50) -> None:
+    """Raise AssertionError with what the store got wrong. `open_store` gives an empty store each time."""
+    for algorithm in algorithms().values():
+        _same_as_the_algorithm(open_store, algorithm, examples)
+        _all_or_nothing(open_store, algorithm)
+        _exact_under_threads(open_store, algorithm)
+    _keys_are_apart(open_store)
+    _limits_are_apart(open_store)
+    _edits_keep_the_count(open_store)
+    _peek_and_zero_write_nothing(open_store)
+    _refund_and_reset(open_store)
+
+
+def _meter(name: str, algorithm: Algorithm, rpu: int = 5, **options: Any) -> Meter:
+    return meter_from_limit(name, Limit(rpu, SECOND_US), algorithm, options)
+
+
+def _same_as_the_algorithm(
+    open_store: Callable[[], Store], algorithm: Algorithm, examples: int
+) -> None:
+    from hypothesis import HealthCheck, given, settings
+    from hypothesis import strategies as st
+
+    store = open_store()
+    run = iter(range(10**9))
+    asked = st.tuples(st.integers(0, SECOND_US), st.integers(0, 7), st.sampled_from("ab"))
+
+    @settings(
+        max_examples=examples,
+        deadline=None,
+        database=None,
+        derandomize=True,
+        report_multiple_bugs=False,
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(st.sampled_from(algorithm.examples), st.lists(asked, max_size=12))
+    def same(options: dict[str, Any], history: list[tuple[int, int, str]]) -> None:
+        meter = _meter(f"same{next(run)}", algorithm, **options)
+        states: dict[str, State | None] = {}
+        now = BEGIN_US
+        for gap, cost, key in history:
+            now += gap
+            after, outcome = algorithm.decide(states.get(key), meter.params, cost, now)
+            if cost:
+                states[key] = after
+            wanted = Decision(outcome, meter.params.limit, key, cost, now)
+            (found,) = store.decide([Charge(meter, key, cost)], now)
+            assert found == wanted, f"{algorithm.code}: the store says {found}, not {wanted}"
+
+    same()
+    store.close()
+
+
+def _all_or_nothing(open_store: Callable[[], Store], algorithm: Algorithm) -> None:
+    store = open_store()
+    wide = Charge(_meter("wide", algorithms()["SL"], rpu=50), "k")
+    both = [wide, Charge(_meter("narrow", algorithm, rpu=1), "k")]
+    while all(store.decide(both, BEGIN_US)):
+        pass
+    before = store.peek([wide], BEGIN_US)
+    denied, passing = store.decide(both[::-1], BEGIN_US)
+    assert passing, "a limit with room beside one without does not say so"
+    assert not denied, "a limit without room says it has some"
+    assert store.peek([wide], BEGIN_US) == before, "a denied request was charged"
+    assert passing.remaining == before[0].remaining + 1, "remaining counts a charge not made"
+    store.close()
+
+
+def _exact_under_threads(open_store: Callable[[], Store], algorithm: Algorithm) -> None:
+    store = open_store()
+    meter = _meter("threads", algorithm, rpu=100)
+    passed: list[Decision] = []
+
+    def push() -> None:
+        for _ in range(100):
+            passed.extend(filter(None, store.decide([Charge(meter, "k")], BEGIN_US)))
+
+    threads = [Thread(target=push) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(passed) == meter.params.limit, f"{len(passed)} of {meter.params.limit} passed"
+    store.close()
+
+
+def _some_meter(rpu: int = 2, name: str = "some") -> Meter:
+    return _meter(name, algorithms()["TB"], rpu)
+
+
+def _keys_are_apart(open_store: Callable[[], Store]) -> None:
+    store, meter = open_store(), _some_meter(rpu=1)
+    for key in ODD_KEYS:
+        (first,) = store.decide([Charge(meter, key)], BEGIN_US)
+        (second,) = store.decide([Charge(meter, key)], BEGIN_US)
+        assert first, f"{key[:9]!r} shares a counter"
+        assert not second, f"{key[:9]!r} is not counted"
+        assert second.key == key, "a decision names another key than was asked"
+    store.close()
+
+
+def _limits_are_apart(open_store: Callable[[], Store]) -> None:
+    store = open_store()
+    for algorithm in algorithms().values():
+        for name in ("a", "b", "a|TB"):
+            meter = _meter(name, algorithm, rpu=1)
+            assert all(store.decide([Charge(meter, "k")], BEGIN_US)), f"{meter.id} is shared"
+    store.close()
+
+
+def _edits_keep_the_count(open_store: Callable[[], Store]) -> None:
+    store = open_store()
+    assert all(store.decide([Charge(_some_meter(5), "k", 5)], BEGIN_US))
+    (lower,) = store.decide([Charge(_some_meter(3), "k")], BEGIN_US)
+    (higher,) = store.decide([Charge(_some_meter(7), "k")], BEGIN_US)
+    assert not lower, "a lowered limit forgot what was counted"
+    assert higher.allowed, "a raised limit has no more room"
+    assert higher.remaining == 1, "a raised limit forgot what was counted"
+    store.close()
+
+
+def _peek_and_zero_write_nothing(open_store: Callable[[], Store]) -> None:
+    store, meter = open_store(), _some_meter()
+    for _ in range(3):
+        (peeked,) = store.peek([Charge(meter, "k")], BEGIN_US)
+        (nothing,) = store.decide([Charge(meter, "k", 0)], BEGIN_US)
+        assert (peeked.remaining, nothing.remaining) == (1, 2), "a look was charged"
+    store.close()
+
+
+def _refund_and_reset(open_store: Callable[[], Store]) -> None:
+    store, meter = open_store(), _some_meter()
+    charge = [Charge(meter, "k", 2)]
+    assert all(store.decide(charge, BEGIN_US))
+    store.refund(charge, BEGIN_US, BEGIN_US)
+    assert all(store.decide(charge, BEGIN_US)), "a refund gives nothing back"
+    store.reset(meter, "k")
+    assert all(store.decide(charge, BEGIN_US)), "a reset forgets nothing"
+    store.refund([Charge(meter, "unheard of")], BEGIN_US, BEGIN_US)
+    store.reset(meter, "unheard of")
+    store.close()

@@ -1,0 +1,198 @@
+"""The laws that make an algorithm trustworthy, checked on random histories (with hypothesis).
+
+1. Whole: integers in and out. 2. Denial is free. 3. Retry is exact. 4. Forgetting is safe. 5. Costs add. 6. Bounded. 7. Refund undoes
+a charge at the same instant, and later never gives more than never having charged. And a cost of 0 always passes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from diana.core.charge import WHOLE
+from diana.core.contracts import Algorithm, State
+from diana.core.decision import NEVER, Outcome
+from diana.core.limit import Limit
+
+BEGIN_US = 1_700_000_000_000_000
+UNITS_US = (1_000, 1_000_000, 7_000_000, 60_000_000, 86_400_000_000)
+
+
+class History(NamedTuple):
+    """A limit and what was asked of it: (gap to the one before, cost)."""
+
+    limit: Limit
+    options: Mapping[str, Any]
+    begin_us: int
+    asked: list[tuple[int, int]]
+    probe: int
+
+
+class Moment(NamedTuple):
+    """One charge: the state it found, the state it left."""
+
+    now: int
+    cost: int
+    before: State | None
+    after: State | None
+    outcome: Outcome
+
+
+def algorithm_laws(algorithm: Algorithm, *, examples: int = 200) -> None:
+    """Raise AssertionError with the smallest history that breaks a law."""
+    from hypothesis import HealthCheck, given, settings
+
+    for options in algorithm.examples:
+
+        @settings(
+            max_examples=examples,
+            deadline=None,
+            database=None,
+            derandomize=True,  # the same histories every time: a test that fails only sometimes is no test
+            report_multiple_bugs=False,
+            suppress_health_check=list(HealthCheck),
+        )
+        @given(_histories(options))
+        def laws_hold(history: History) -> None:
+            _check(algorithm, history)
+
+        laws_hold()
+
+
+def _histories(options: Mapping[str, Any]) -> Any:
+    from hypothesis import strategies as st
+
+    @st.composite
+    def histories(draw: st.DrawFn) -> History:
+        unit_us = draw(st.sampled_from(UNITS_US))
+        rpu = draw(st.one_of(st.integers(1, 12), st.sampled_from((97, 1_000, 999_983))))
+        pace = max(1, unit_us // rpu)
+        gaps = st.one_of(
+            st.just(0),
+            st.integers(1, 3),
+            st.integers(0, 2 * pace),
+            st.sampled_from((pace - 1, pace, pace + 1, unit_us - 1, unit_us, unit_us + 1)),
+            st.integers(0, 2 * unit_us),
+        )
+        costs = st.one_of(st.just(1), st.integers(0, 4), st.integers(1, 2 * rpu + 1))
+        asked = draw(st.lists(st.tuples(gaps, costs), min_size=1, max_size=24))
+        begin_us = BEGIN_US + draw(st.integers(0, 2 * unit_us))
+        probe = draw(st.integers(0, 2 * unit_us))
+        return History(Limit(rpu, unit_us), options, begin_us, asked, probe)
+
+    return histories()
+
+
+def _check(algorithm: Algorithm, history: History) -> None:
+    from diana.core.errors import ConfigError
+
+    try:
+        params = algorithm.params(history.limit, **history.options)
+    except ConfigError:
+        return
+    moments = _lived(algorithm, params, history)
+    for moment in moments:
+        _whole(moment)
+        _denial_is_free(moment)
+        _zero_passes(algorithm, params, moment)
+        _retry_is_exact(algorithm, params, moment)
+        _forgetting_is_safe(algorithm, params, moment, history.probe)
+        _costs_add(algorithm, params, moment)
+        _refund_undoes(algorithm, params, moment, history.probe)
+    _bounded(algorithm, params, moments)
+
+
+def _lived(algorithm: Algorithm, params: Any, history: History) -> list[Moment]:
+    moments: list[Moment] = []
+    state: State | None = None
+    now = history.begin_us
+    for gap, cost in history.asked:
+        now += gap
+        after, outcome = algorithm.decide(state, params, cost, now)
+        moments.append(Moment(now, cost, state, after, Outcome(*outcome)))
+        state = after if cost else state
+    return moments
+
+
+def _whole(moment: Moment) -> None:
+    assert moment.outcome.allowed.__class__ is bool, f"allowed is no bool: {moment}"
+    for number in (*moment.outcome[1:], *(moment.after or ())):
+        assert number.__class__ is int, f"{number!r} is no int: {moment}"
+        assert -WHOLE < number < WHOLE, f"{number} is out of range: {moment}"
+
+
+def _denial_is_free(moment: Moment) -> None:
+    if not moment.outcome.allowed:
+        assert moment.after is moment.before, f"a denial changed the state: {moment}"
+
+
+def _zero_passes(algorithm: Algorithm, params: Any, moment: Moment) -> None:
+    assert algorithm.decide(moment.after, params, 0, moment.now)[1][0], f"0 denied: {moment}"
+
+
+def _retry_is_exact(algorithm: Algorithm, params: Any, moment: Moment) -> None:
+    now, cost, before, _, outcome = moment
+    if outcome.allowed:
+        assert outcome.retry_after_us == 0, f"allowed, yet to be retried: {moment}"
+    elif outcome.retry_after_us == NEVER:
+        assert cost > params.limit, f"a cost that can pass is refused for ever: {moment}"
+    else:
+        due = now + outcome.retry_after_us
+        assert due > now, f"denied, yet due at once: {moment}"
+        assert algorithm.decide(before, params, cost, due)[1][0], f"denied when due: {moment}"
+        early = algorithm.decide(before, params, cost, due - 1)[1][0]
+        assert not early, f"passes before it is due: {moment}"
+
+
+def _forgetting_is_safe(algorithm: Algorithm, params: Any, moment: Moment, probe: int) -> None:
+    forgotten = moment.now + moment.outcome.reset_after_us
+    state = moment.after if moment.cost else moment.before
+    for when in (forgotten, forgotten + probe):
+        kept = _answers(algorithm, params, state, when)
+        fresh = _answers(algorithm, params, None, when)
+        assert kept == fresh, f"at {when} the state still matters: {moment}"
+
+
+def _costs_add(algorithm: Algorithm, params: Any, moment: Moment) -> None:
+    now, cost, before, after, outcome = moment
+    if not (outcome.allowed and 1 < cost <= 50):
+        return
+    state = before
+    for _ in range(cost):
+        state, single = algorithm.decide(state, params, 1, now)
+        assert single[0], f"{cost} pass at once but not one by one: {moment}"
+    assert state == after, f"{cost} at once leave {after}, one by one {state}: {moment}"
+
+
+def _bounded(algorithm: Algorithm, params: Any, moments: list[Moment]) -> None:
+    admitted = [moment for moment in moments if moment.outcome.allowed]
+    for first in range(len(admitted)):
+        total = 0
+        for last in admitted[first:]:
+            total += last.cost
+            interval = last.now - admitted[first].now + 1
+            most = algorithm.promise(params, interval)
+            assert total <= most, f"{total} in {interval} µs, promised {most}: {admitted}"
+
+
+def _refund_undoes(algorithm: Algorithm, params: Any, moment: Moment, later: int) -> None:
+    now, cost, before, after, outcome = moment
+    if not (outcome.allowed and cost and after is not None):
+        return
+    undone = algorithm.refund(after, params, cost, now, now)
+    never = _answers(algorithm, params, before, now)
+    assert _answers(algorithm, params, undone, now) == never, f"not undone: {undone} {moment}"
+    then = now + later
+    refunded = algorithm.refund(after, params, cost, now, then)
+    room = [algorithm.decide(state, params, 0, then)[1][1] for state in (after, refunded, before)]
+    assert room == sorted(room), f"refunded later, room is {room}: {moment}"
+
+
+def _answers(algorithm: Algorithm, params: Any, state: State | None, now: int) -> list[object]:
+    """What a state would say to a few charges: two states with the same answers are the same to a caller."""
+    answers: list[object] = []
+    for cost in (0, 1, 1, params.limit, 1):
+        after, outcome = algorithm.decide(state, params, cost, now)
+        answers.append(tuple(outcome))
+        state = after if cost else state
+    return answers

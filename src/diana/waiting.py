@@ -1,0 +1,203 @@
+"""Waiting for one's turn: first come, first served, per key, holding nothing while asleep.
+
+`until_allowed` is a generator that yields what to do next: ask the limiter, stand in line, sleep. It knows no threads and no event
+loop; the limiters' shells do what it says, one with and one without `await`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Awaitable, Callable, Generator
+from math import inf
+from threading import Event, Lock
+from time import sleep
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+from diana.core.contracts import Clock
+from diana.core.decision import Decision
+from diana.core.errors import DianaError
+from diana.stores.clock import wall_us
+
+T = TypeVar("T")
+
+
+class Ask(NamedTuple):
+    """Call a method of the limiter; its answer is sent back."""
+
+    verb: str
+    args: tuple[Any, ...]
+
+
+class Sleep(NamedTuple):
+    seconds: float
+
+
+class Queue(NamedTuple):
+    """Stand in line until the ticket is called; sends back whether it was in time."""
+
+    ticket: Ticket
+    seconds: float | None
+
+
+Steps = Generator[Ask | Sleep | Queue, Any, T]
+
+
+class Ticket(Protocol):
+    """Shells bring their own: a thread waits otherwise than a task."""
+
+    def call(self) -> None:
+        """It is your turn."""
+
+    def wait(self, seconds: float | None) -> Any:
+        """Whether the turn came in time; for a task, something to await."""
+
+
+class ThreadTicket:
+    def __init__(self) -> None:
+        called = Event()
+        self.call = called.set
+        self.wait = called.wait
+
+
+class TaskTicket:
+    def __init__(self) -> None:
+        import asyncio
+
+        self._loop = asyncio.get_running_loop()
+        self._called: asyncio.Future[None] = self._loop.create_future()
+
+    def call(self) -> None:
+        # The one before may run in another thread's loop.
+        self._loop.call_soon_threadsafe(self._resolve)
+
+    def _resolve(self) -> None:
+        if not self._called.done():
+            self._called.set_result(None)
+
+    async def wait(self, seconds: float | None) -> bool:
+        import asyncio
+
+        await asyncio.wait({self._called}, timeout=seconds)
+        return self._called.done()
+
+
+class Lines:
+    """One line per key, there only while somebody stands in it."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._lines: dict[str, deque[Ticket]] = {}
+
+    def join(self, key: str, ticket: Ticket) -> bool:
+        """Whether it is this ticket's turn at once."""
+        with self._lock:
+            line = self._lines.setdefault(key, deque())
+            line.append(ticket)
+            return len(line) == 1
+
+    def leave(self, key: str, ticket: Ticket) -> None:
+        with self._lock:
+            line = self._lines[key]
+            was_first = line[0] is ticket
+            line.remove(ticket)
+            if not line:
+                del self._lines[key]
+            elif was_first:
+                line[0].call()
+
+
+class Timer:
+    """How long, by which clock: a clock that brings its own `sleep` is slept on."""
+
+    def __init__(self, clock: Clock | None) -> None:
+        self.now: Clock = clock or wall_us
+        self._sleep: Callable[[float], None] | None = getattr(clock, "sleep", None)
+        self._asleep: Callable[[float], Awaitable[None]] | None = getattr(clock, "asleep", None)
+
+    def patience(self, seconds: float) -> float | None:
+        """How long to stand in line in real seconds: on a clock of its own, until called."""
+        return None if self._sleep or seconds == inf else max(0.0, seconds)
+
+    def sleep(self, seconds: float) -> None:
+        if self._sleep is None:
+            sleep(seconds)
+        else:
+            self._sleep(seconds)
+
+    async def asleep(self, seconds: float) -> None:
+        if self._asleep is None:
+            import asyncio
+
+            await asyncio.sleep(seconds)
+        else:
+            await self._asleep(seconds)
+
+
+def until_allowed(
+    lines: Lines, timer: Timer, ticket: Ticket, key: str, cost: int, timeout: float | None
+) -> Steps[Decision]:
+    """Take, and if denied sleep until due and take again; past the timeout, the denial."""
+    ends = timer.now() + seconds_checked(timeout) * 1_000_000
+    first = lines.join(key, ticket)
+    try:
+        if not first:
+            decision: Decision = yield Ask("peek", (key, cost))
+            if _too_late(decision, timer.now(), ends):
+                return decision
+            called = yield Queue(ticket, timer.patience((ends - timer.now()) / 1_000_000))
+            if not called or timer.now() > ends:
+                decision = yield Ask("peek", (key, cost))
+                return refused(decision, decision.outcome[2])
+        while True:
+            decision = yield Ask("take", (key, cost))
+            if decision or _too_late(decision, timer.now(), ends):
+                break
+            yield Sleep(decision.outcome[2] / 1_000_000)
+    finally:
+        lines.leave(key, ticket)
+    overtime_us = round(decision.outcome[4] - (ends - timer.now())) if ends < inf else 0
+    if decision and overtime_us > 0:
+        yield Ask("refund", (decision,))
+        return refused(decision, overtime_us)
+    released: Decision = yield from until_released(decision)
+    return released
+
+
+def until_released(decision: Decision) -> Steps[Decision]:
+    """Sleep off a leaky bucket's delay; who is interrupted gives the place back."""
+    if decision.outcome[4]:
+        try:
+            yield Sleep(decision.delay)
+        except BaseException:
+            yield Ask("refund", (decision,))
+            raise
+    return decision
+
+
+def refused(decision: Decision, retry_us: int) -> Decision:
+    """The same as a denial: there was room, but not in time."""
+    _, remaining, _, reset_us, _ = decision.outcome
+    return decision._replace(outcome=(False, remaining, retry_us, reset_us, 0))
+
+
+def _too_late(decision: Decision, now: int, ends: float) -> bool:
+    if decision:
+        return False
+    return decision.retry_after is None or now + decision.outcome[2] > ends
+
+
+def seconds_checked(timeout: float | None) -> float:
+    if timeout is None:
+        return inf
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout >= 0:
+        raise TimeoutValueError(timeout)
+    return timeout
+
+
+class TimeoutValueError(DianaError, ValueError):
+    """A timeout is a number of seconds from 0."""
+
+    def __init__(self, timeout: object) -> None:
+        super().__init__(
+            f"timeout is {timeout!r}; write seconds from 0, or None to wait as long as it takes"
+        )

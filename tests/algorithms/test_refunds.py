@@ -1,0 +1,75 @@
+"""A refund gives back what still counts, and no more."""
+
+from __future__ import annotations
+
+import pytest
+
+from diana.core.contracts import State
+from diana.core.limit import Limit
+from diana.core.meter import Meter, meter_from_limit
+from diana.core.plugins import algorithms
+
+SECOND_US = 1_000_000
+BEGIN_US = 1_700_000_000_000_000
+
+
+def ten_per_second(code: str) -> Meter:
+    options = {"burst": 9} if code == "LB" else {}
+    return meter_from_limit("refunded", Limit(10, SECOND_US), algorithms()[code], options)
+
+
+def room_after_refund(code: str, charged: int, refunded: int, later_us: int) -> tuple[int, int]:
+    """How much has room when refunding later, and how much would have without the refund."""
+    meter = ten_per_second(code)
+    decide, refund = meter.algorithm.decide, meter.algorithm.refund
+    state, outcome = decide(None, meter.params, charged, BEGIN_US)
+    assert outcome[0]
+    assert state is not None
+    now = BEGIN_US + later_us
+    back = refund(state, meter.params, refunded, BEGIN_US, now)
+
+    def room(some: State | None) -> int:
+        return decide(some, meter.params, 0, now)[1][1]
+
+    return room(back), room(state)
+
+
+@pytest.mark.parametrize("code", algorithms())
+def test_at_the_same_instant_it_undoes_the_charge(code: str) -> None:
+    assert room_after_refund(code, 8, 5, 0) == (7, 2)
+
+
+@pytest.mark.parametrize("code", ["TB", "LB"])
+@pytest.mark.parametrize(
+    ("later_us", "room"),
+    [
+        (200_000, (7, 4)),  # 2 of the 5 have leaked since: 3 come back
+        (500_000, (7, 7)),  # all 5 have: nothing comes back
+        (900_000, (10, 10)),
+    ],
+)
+def test_a_bucket_gives_back_what_has_not_leaked(
+    code: str, later_us: int, room: tuple[int, int]
+) -> None:
+    assert room_after_refund(code, 8, 5, later_us) == room
+
+
+@pytest.mark.parametrize(("code", "last_us"), [("W", 999_999), ("SW", 1_099_999), ("SL", 999_999)])
+def test_others_give_back_only_while_it_still_counts(code: str, last_us: int) -> None:
+    assert room_after_refund(code, 8, 5, last_us) == (7, 2)
+    assert room_after_refund(code, 8, 5, last_us + 1) == (10, 10)
+
+
+@pytest.mark.parametrize("code", algorithms())
+def test_more_than_was_charged_never_comes_back(code: str) -> None:
+    assert room_after_refund(code, 3, 9, 0) == (10, 7)
+
+
+def test_a_log_strikes_out_only_the_charge_of_that_moment() -> None:
+    log = ten_per_second("SL")
+    state: State | None = None
+    for moment in (0, 1, 1, 2):
+        state, _ = log.algorithm.decide(state, log.params, 1, BEGIN_US + moment)
+    assert state is not None
+    left = log.algorithm.refund(state, log.params, 1, BEGIN_US + 1, BEGIN_US + 5)
+    assert left == (BEGIN_US, BEGIN_US + 1, BEGIN_US + 2)

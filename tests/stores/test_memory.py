@@ -1,0 +1,187 @@
+"""The memory store: the contract, and what it forgets in which order."""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+from threading import Barrier, Thread
+
+import pytest
+
+from diana import Limiter
+from diana.core.charge import Charge
+from diana.core.limit import Limit
+from diana.core.meter import meter_from_limit
+from diana.core.plugins import algorithms
+from diana.stores.memory import MemoryStore
+from diana.testing import FakeClock, store_contract
+
+BEGIN_US = 1_700_000_000_000_000
+MANY = {"LB": {"burst": 49_999}}
+
+
+def test_it_keeps_the_contract() -> None:
+    store_contract(MemoryStore)
+
+
+@pytest.mark.parametrize("code", algorithms())
+def test_eight_threads_never_admit_one_too_many(code: str) -> None:
+    limiter = Limiter("50000/day", algo=code, clock=FakeClock(BEGIN_US), **MANY.get(code, {}))  # type: ignore[arg-type]
+    passed = [0] * 8
+    start = Barrier(8)
+
+    def push(number: int) -> None:
+        take = limiter.take
+        start.wait()
+        passed[number] = sum(1 for _ in range(100_000) if take("k"))
+
+    threads = [Thread(target=push, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sum(passed) == 50_000
+
+
+@pytest.mark.parametrize("code", algorithms())
+def test_a_denial_by_the_second_limit_leaves_the_first_untouched_under_threads(code: str) -> None:
+    store = MemoryStore()
+    wide = meter_from_limit("wide", Limit(1_000, 10**9), algorithms()[code], {})
+    narrow = meter_from_limit("narrow", Limit(7, 10**9), algorithms()["SL"], {})
+    both = [Charge(wide, "k"), Charge(narrow, "k")]
+    start = Barrier(8)
+    room = store.peek(both[:1], BEGIN_US)[0].remaining + 1
+
+    def push() -> None:
+        start.wait()
+        for _ in range(1_000):
+            store.decide(both, BEGIN_US)
+
+    threads = [Thread(target=push) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    used = min(7, room)
+    assert store.decide([Charge(wide, "k", 0)], BEGIN_US)[0].remaining == room - used
+
+
+@pytest.mark.parametrize("code", algorithms())
+def test_a_flood_of_strangers_does_not_free_a_blocked_key(code: str) -> None:
+    clock = FakeClock(BEGIN_US)
+    options = {"burst": 2} if code == "LB" else {}
+    limiter = Limiter("3/day", algo=code, clock=clock, store="memory://?max_keys=100", **options)  # type: ignore[arg-type]
+    while limiter.take("blocked"):
+        pass
+    for number in range(5_000):
+        assert limiter.take(f"stranger {number}")
+    assert not limiter.take("blocked")
+    assert limiter.take("stranger 0").remaining == 2, "the idle were not forgotten"
+
+
+def test_when_all_are_blocked_the_one_to_be_freed_first_goes_first() -> None:
+    clock = FakeClock(BEGIN_US)
+    limiter = Limiter("1/day", clock=clock, store="memory://?max_keys=10")
+    for number in range(10):
+        assert limiter.take(f"early {number}")
+        clock.advance(60)
+    for number in range(5):
+        assert limiter.take(f"late {number}")
+        clock.advance(60)
+    forgotten = [number for number in range(10) if limiter.peek(f"early {number}")]
+    assert forgotten == [0, 1, 2, 3, 4]
+
+
+def test_a_key_in_use_is_not_idle() -> None:
+    """It was the first to be met, but has been used since: those that were not go before it."""
+    clock = FakeClock(BEGIN_US)
+    limiter = Limiter("100/hour", clock=clock, store="memory://?max_keys=50")
+    limiter.take("busy")
+    for number in range(500):
+        clock.advance(10)
+        limiter.take("busy")
+        limiter.take(f"once {number}")
+    assert limiter.peek("busy").remaining < 60
+
+
+def test_expired_keys_are_forgotten_by_those_who_come_later() -> None:
+    clock = FakeClock(BEGIN_US)
+    store = MemoryStore()
+    limiter = Limiter("10/second", clock=clock, store=store, name="swept")
+    for number in range(10_000):
+        limiter.take(f"flood {number}")
+    clock.advance(3_600)
+    for _ in range(2_000):
+        limiter.take("later")
+    assert len(store) == 1
+
+
+def test_a_key_reset_again_and_again_is_remembered_once() -> None:
+    store = MemoryStore()
+    limiter = Limiter("10/second", clock=FakeClock(BEGIN_US), store=store, name="reset")
+    for _ in range(100):
+        limiter.take("k")
+        limiter.reset("k")
+    assert len(store) == 1
+
+
+def test_long_keys_are_kept_short_and_apart() -> None:
+    limiter = Limiter("1/day", clock=FakeClock(BEGIN_US))
+    long, other = "x" * 1_000_000, "x" * 999_999
+    assert limiter.take(long)
+    assert not limiter.take(long)
+    assert limiter.take(other)
+    limiter.reset(long)
+    assert limiter.peek(long)
+
+
+@pytest.mark.parametrize("key", [None, 5, b"bytes", 2.5, ("a",)])
+def test_a_key_that_is_no_str_is_an_error(key: object) -> None:
+    with pytest.raises(TypeError, match=r"write str\(key\)"):
+        Limiter("1/day").take(key)  # type: ignore[arg-type]
+
+
+def test_limits_on_one_store_share_its_bound() -> None:
+    store = MemoryStore(max_keys=20)
+    clock = FakeClock(BEGIN_US)
+    limiters = [Limiter("9/day", store=store, name=f"n{n}", clock=clock) for n in range(4)]
+    for number in range(200):
+        for limiter in limiters:
+            limiter.take(f"k{number}")
+    assert len(store) == 20
+
+
+FLOOD = """
+import sys
+from diana import Limiter
+from diana.testing.fake_clock import FakeClock
+
+def resident():
+    return int(open("/proc/self/statm").read().split()[1]) * 4096
+
+clock = FakeClock(1_700_000_000_000_000)
+limiter = Limiter("5/hour", clock=clock, store="memory://?max_keys=1000000")
+take = limiter.take
+while take("blocked"):
+    pass
+sizes = []
+for million in range(5):
+    for number in range(1_000_000):
+        take(f"stranger-{million}-{number:09d}")
+    sizes.append(resident())
+print(*sizes, bool(take("blocked")))
+"""
+
+
+def test_five_million_keys_through_a_store_of_one_million() -> None:
+    """Memory is flat from the third million on (a dictionary at its bound grows once more), and the blocked stay so."""
+    gc.collect()
+    answer = subprocess.run(
+        [sys.executable, "-c", FLOOD], capture_output=True, text=True, check=True
+    )
+    *sizes, passed = answer.stdout.split()
+    first, second, third, fourth, fifth = map(int, sizes)
+    assert max(third, fourth, fifth) <= 1.05 * second, sizes
+    assert fifth <= 1.25 * first, sizes
+    assert passed == "False"

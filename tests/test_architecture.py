@@ -1,0 +1,117 @@
+"""Imports point one way. This is the picture of the design as a test."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[1] / "src" / "diana"
+
+LAYERS = [
+    {"core"},
+    {"actors", "algorithms"},
+    {"sources", "stores"},
+    {"waiting", "limiter", "pacer", "guard", "shedding"},
+    {"middleware", "asgi", "wsgi", "django", "fastapi", "telemetry"},
+    {"service", "gateway", "dashboard", "simulate", "compat"},
+    {"cli"},
+]
+RANK = {part: rank for rank, layer in enumerate(LAYERS) for part in layer}
+ANYWHERE = {"testing", "__init__", "__main__"}
+"""`diana.testing` looks at core and stores from outside; the package itself only re-exports."""
+
+CORE_MAY_IMPORT = {
+    "__future__", "collections", "dataclasses", "functools", "hashlib", "importlib", "ipaddress", "math", "re", "typing", "urllib",
+}  # fmt: skip
+
+
+def part_of(path: Path) -> str:
+    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+
+
+def imports(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (name.name for name in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            assert node.module is not None
+            if node.module == "diana":
+                yield from (f"diana.{name.name}" for name in node.names)
+            else:
+                yield node.module
+
+
+FILES = sorted(SOURCE.rglob("*.py"))
+
+
+def test_every_part_has_its_place() -> None:
+    assert {part_of(path) for path in FILES} <= set(RANK) | ANYWHERE
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_imports_point_to_the_left(path: Path) -> None:
+    part = part_of(path)
+    if part in ANYWHERE:
+        return
+    for module in imports(path):
+        root, _, rest = module.partition(".")
+        if root != "diana":
+            continue
+        other = rest.split(".")[0]
+        assert other == part or RANK[other] <= RANK[part], f"{part} imports {module}"
+        if RANK[other] == RANK[part] and other != part:
+            assert RANK[part] == RANK["limiter"] or "middleware" in (part, other), (
+                f"{part} and {other} stand side by side and must not know each other"
+            )
+
+
+@pytest.mark.parametrize("path", sorted((SOURCE / "core").glob("*.py")), ids=lambda path: path.name)
+def test_core_knows_the_standard_library_only_and_no_clock_io_or_log(path: Path) -> None:
+    for module in imports(path):
+        root = module.split(".")[0]
+        assert root == "diana" or root in CORE_MAY_IMPORT, f"core imports {module}"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_nobody_but_stores_and_shells_asks_what_time_it_is(path: Path) -> None:
+    if part_of(path) in ("core", "actors", "algorithms", "sources"):
+        assert not {"time", "datetime"} & {module.split(".")[0] for module in imports(path)}
+
+
+def test_import_diana_needs_only_the_standard_library_and_yaml() -> None:
+    code = (
+        "import sys, diana; "
+        "print(*{name.split('.')[0] for name in sys.modules} - set(sys.stdlib_module_names))"
+    )
+    answer = subprocess.run(
+        [sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True
+    )
+    foreign = {name for name in answer.stdout.split() if not name.startswith("__")}
+    assert foreign - {"_virtualenv", "_distutils_hack", "sitecustomize"} <= {
+        "diana",
+        "yaml",
+        "_yaml",
+    }
+
+
+def test_the_public_surface() -> None:
+    import diana
+
+    assert sorted(diana.__all__) == [
+        "AsyncLimiter",
+        "ConfigError",
+        "Decision",
+        "DianaError",
+        "LimitExceeded",
+        "Limiter",
+        "Pacer",
+        "StoreError",
+        "limit",
+    ]
+    assert all(hasattr(diana, name) for name in diana.__all__)

@@ -1,0 +1,272 @@
+"""Limiter and AsyncLimiter, as their users see them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from diana import AsyncLimiter, ConfigError, Decision, DianaError, Limiter, LimitExceeded, limit
+from diana.core.plugins import algorithms
+from diana.stores.memory import MemoryStore
+from diana.testing import FakeClock
+
+BEGIN_US = 1_700_000_000_000_000
+
+
+def clock() -> FakeClock:
+    return FakeClock(BEGIN_US)
+
+
+def test_a_decision_answers_the_next_question() -> None:
+    limiter = Limiter("10/second", clock=clock())
+    first = limiter.take("alice")
+    assert first
+    assert (first.allowed, first.limit, first.remaining) == (True, 10, 9)
+    assert (first.retry_after, first.reset_after, first.delay) == (0.0, 0.1, 0.0)
+    assert (first.key, first.cost, first.at, first.degraded) == ("alice", 1, BEGIN_US, False)
+    assert limiter.take("alice", 9)
+    denied = limiter.take("alice")
+    assert not denied
+    assert (denied.remaining, denied.retry_after, denied.reset_after) == (0, 0.1, 1.0)
+
+
+@pytest.mark.parametrize("code", algorithms())
+def test_a_cost_of_zero_passes_and_writes_nothing(code: str) -> None:
+    limiter = Limiter("1/second", algo=code, clock=clock())
+    before = limiter.peek("k")
+    assert limiter.take("k", 0)
+    assert limiter.peek("k") == before
+    while limiter.take("k"):
+        pass
+    assert limiter.take("k", 0), "nothing costs nothing, also over the limit"
+    assert not limiter.peek("k")
+
+
+@pytest.mark.parametrize("cost", [-1, 1.0, 0.5, True, False, "1", None, 2**53, 10**30])
+@pytest.mark.parametrize("spelling", ["5/second", "5/second; 9/minute"])
+def test_a_cost_that_is_no_whole_number_is_an_error(cost: Any, spelling: str) -> None:
+    limiter = Limiter(spelling, clock=clock())
+    for charge in (limiter.take, limiter.wait):
+        with pytest.raises(DianaError, match="write a whole number"):
+            charge("k", cost)
+    assert limiter.peek("k").remaining == 4
+
+
+@pytest.mark.parametrize("code", algorithms())
+def test_a_cost_above_what_can_ever_pass_is_denied_for_ever(code: str) -> None:
+    limiter = Limiter("5/second", algo=code, clock=clock())
+    for cost in (limiter.peek("k").limit + 1, 2**53 - 1):
+        denied = limiter.take("k", cost)
+        assert not denied
+        assert denied.retry_after is None
+
+
+def test_several_limits_are_all_or_nothing() -> None:
+    time = clock()
+    limiter = Limiter("2/second; 3/minute", algo="SL", clock=time)
+    assert limiter.take("k").remaining == 1
+    assert limiter.take("k").remaining == 0
+    denied = limiter.take("k")
+    assert (denied.allowed, denied.limit, denied.retry_after) == (False, 2, 1.0)
+    time.advance(1)
+    assert limiter.take("k").remaining == 0
+    assert limiter.take("k").retry_after == 59.0
+    assert limiter.take("k", 3).retry_after is None
+    time.advance(59)
+    assert limiter.take("k", 2), "the denied ones were charged to the second"
+
+
+def test_peek_writes_nothing_and_reset_forgets() -> None:
+    limiter = Limiter("1/day", clock=clock())
+    assert limiter.peek("k")
+    assert limiter.peek("k")
+    assert limiter.take("k")
+    assert not limiter.peek("k")
+    limiter.reset("k")
+    assert limiter.take("k")
+
+
+@pytest.mark.parametrize("spelling", ["3/minute", "3/minute; 3/hour"])
+def test_refund_takes_a_charge_back_once(spelling: str) -> None:
+    limiter = Limiter(spelling, clock=clock())
+    first = limiter.take("k", 2)
+    limiter.refund(first)
+    assert limiter.peek("k").remaining == 2
+    denied = limiter.take("k", 9)
+    limiter.refund(denied)
+    limiter.refund(limiter.take("k", 0))
+    assert limiter.peek("k").remaining == 2
+
+
+def test_on_a_shared_store_a_name_is_required_and_keeps_limits_apart() -> None:
+    store = MemoryStore()
+    with pytest.raises(ConfigError, match="give the limit a name="):
+        Limiter("1/day", store=store)
+    one, other = Limiter("1/day", store=store, name="a"), Limiter("1/day", store=store, name="b")
+    assert one.take("k")
+    assert other.take("k")
+    assert not Limiter("1/day", store=store, name="a").take("k")
+
+
+def test_limiters_without_a_store_of_their_own_share_nothing() -> None:
+    assert Limiter("1/day").take("k")
+    assert Limiter("1/day").take("k")
+
+
+def test_the_ordinary_clock_is_the_wall_clock() -> None:
+    from time import time_ns
+
+    at = Limiter("1/day").take("k").at
+    assert abs(at - time_ns() // 1_000) < 60_000_000
+
+
+def test_the_async_limiter_is_the_same_with_await() -> None:
+    async def main() -> None:
+        limiter = AsyncLimiter("2/minute", clock=clock())
+        assert (await limiter.peek("k")).remaining == 1
+        first = await limiter.take("k")
+        assert first == Limiter("2/minute", clock=clock()).take("k")
+        await limiter.refund(first)
+        assert await limiter.take("k", 2)
+        assert not await limiter.take("k")
+        await limiter.reset("k")
+        assert await limiter.take("k")
+        await limiter.close()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("algo", "options", "passed"),
+    [("W", {}, 8), ("SW", {}, 8), ("SL", {}, 8), ("TB", {"burst": 2}, 9), ("LB", {"burst": 0}, 7)],
+)
+def test_the_classic_experiment(algo: str, options: dict[str, Any], passed: int) -> None:
+    """Two threads, 20 requests each, 200 ms apart, two per second, from a whole second on."""
+    time = FakeClock(BEGIN_US)
+    limiter = Limiter("2/second", algo=algo, clock=time, **options)
+    count = 0
+    for _ in range(20):
+        count += bool(limiter.take("k")) + bool(limiter.take("k"))
+        time.advance(0.2)
+    assert count == passed
+
+
+class TestDecorator:
+    def test_it_raises_and_carries_the_decision(self) -> None:
+        @limit("1/minute", clock=clock())
+        def ring() -> str:
+            """Ring the bell."""
+            return "ding"
+
+        assert ring() == "ding"
+        assert ring.__doc__ == "Ring the bell."
+        with pytest.raises(LimitExceeded, match="over the limit of 1: retry after 60 s") as caught:
+            ring()
+        assert isinstance(caught.value.decision, Decision)
+        assert caught.value.decision.retry_after == 60.0
+
+    def test_it_calls_the_fallback_with_the_same_arguments(self) -> None:
+        @limit("1/minute", clock=clock(), fallback=lambda word: f"not {word}")
+        def say(word: str) -> str:
+            return word
+
+        assert [say("now"), say("again")] == ["now", "not again"]
+
+    def test_key_and_cost_may_be_functions_of_the_arguments(self) -> None:
+        @limit("5/minute", clock=clock(), key=lambda who, size: who, cost=lambda who, size: size)
+        def send(who: str, size: int) -> int:
+            return size
+
+        assert [send("a", 3), send("b", 5), send("a", 2)] == [3, 5, 2]
+        with pytest.raises(LimitExceeded):
+            send("a", 1)
+
+    def test_on_methods(self) -> None:
+        class Bell:
+            def __init__(self, name: str) -> None:
+                self.name = name
+
+            @limit("1/minute", clock=clock(), key=lambda self: self.name)
+            def ring(self) -> str:
+                return self.name
+
+        assert [Bell("a").ring(), Bell("b").ring()] == ["a", "b"]
+        with pytest.raises(LimitExceeded):
+            Bell("a").ring()
+
+    def test_with_a_timeout_it_waits_first(self) -> None:
+        time = clock()
+
+        @limit("1/minute", clock=time, timeout=60)
+        def ring() -> int:
+            return time()
+
+        assert [ring(), ring()] == [BEGIN_US, BEGIN_US + 60_000_000]
+
+        @limit("1/minute", clock=time, timeout=59)
+        def knock() -> int:
+            return time()
+
+        now = knock()
+        with pytest.raises(LimitExceeded):
+            knock()
+        assert time() == now, "it slept though it could not pass"
+
+    def test_a_leaky_bucket_is_queued_for_without_a_timeout(self) -> None:
+        time = clock()
+
+        @limit("10/second", algo="LB", burst=1, clock=time)
+        def ring() -> int:
+            return time()
+
+        assert [ring(), ring()] == [BEGIN_US, BEGIN_US + 100_000]
+
+    def test_on_coroutines(self) -> None:
+        time = clock()
+
+        async def later(word: str) -> str:
+            return f"later {word}"
+
+        @limit("1/minute", clock=time, fallback=later)
+        async def say(word: str) -> str:
+            return word
+
+        @limit("1/minute", clock=time, timeout=60)
+        async def ring() -> int:
+            return time()
+
+        @limit("1/minute", clock=time)
+        async def knock() -> str:
+            return "knock"
+
+        async def main() -> None:
+            assert [await say("now"), await say("again")] == ["now", "later again"]
+            assert [await ring(), await ring()] == [BEGIN_US, BEGIN_US + 60_000_000]
+            assert await knock() == "knock"
+            with pytest.raises(LimitExceeded):
+                await knock()
+
+        asyncio.run(main())
+
+    def test_its_counter_is_named_after_the_function(self) -> None:
+        store = MemoryStore()
+
+        def make() -> Any:
+            @limit("1/minute", clock=clock(), store=store)
+            def ring() -> str:
+                return "ding"
+
+            return ring
+
+        assert make()() == "ding"
+        with pytest.raises(LimitExceeded):
+            make()()
+
+    def test_an_async_generator_is_refused(self) -> None:
+        with pytest.raises(ConfigError, match="async generator"):
+
+            @limit("1/minute")
+            async def numbers() -> Any:
+                yield 1

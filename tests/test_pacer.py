@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+import asyncio
+import json
+from math import inf, nan
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+
+from diana import ConfigError, Pacer
+from diana.testing import FakeClock
+
+VECTORS = json.loads((Path(__file__).parent / "vectors" / "pacer.json").read_text("utf-8"))
+
+
+@pytest.mark.parametrize("case", VECTORS["cases"], ids=lambda case: case["title"])
+def test_the_worked_examples(case: dict[str, Any]) -> None:
+    clock = FakeClock()
+    pacer = Pacer(case["rate"], warmup=case.get("warmup_s"), clock=clock)
+    for step in case["steps"]:
+        before = clock()
+        assert pacer.acquire(step["acquire"]) == pytest.approx(step["waited_s"], abs=1e-9)
+        assert clock() - before == round(step["waited_s"] * 1_000_000)
+
+
+def test_idle_time_is_stored_up_to_burst_seconds() -> None:
+    clock = FakeClock()
+    pacer = Pacer(10, burst_seconds=0.5, clock=clock)
+    clock.advance(60)
+    assert [round(pacer.acquire(), 6) for _ in range(8)] == [0, 0, 0, 0, 0, 0, 0.1, 0.1]
+
+
+def test_a_warmed_up_pacer_cools_down_when_idle() -> None:
+    clock = FakeClock()
+    pacer = Pacer(2, warmup=4, clock=clock)
+    while pacer.acquire() != 0.5:
+        pass
+    clock.advance(60)
+    assert [pacer.acquire(), pacer.acquire()] == [0, pytest.approx(1.375)]
+
+
+def test_the_cold_factor_is_how_much_slower_cold_is() -> None:
+    clock = FakeClock()
+    pacer = Pacer(1, warmup=10, cold_factor=1, clock=clock)
+    assert [pacer.acquire() for _ in range(3)] == [0, 1, 1]
+
+
+def test_try_acquire_waits_no_longer_than_the_timeout() -> None:
+    clock = FakeClock()
+    pacer = Pacer(1, clock=clock)
+    assert pacer.try_acquire(3)
+    assert not pacer.try_acquire()
+    assert not pacer.try_acquire(timeout=2.9)
+    assert clock() == 0
+    assert pacer.try_acquire(timeout=3)
+    assert clock() == 3_000_000
+
+
+def test_the_rate_can_be_set_anew() -> None:
+    clock = FakeClock()
+    pacer = Pacer(1, clock=clock)
+    pacer.acquire()
+    pacer.set_rate(10)
+    assert [pacer.acquire(), pytest.approx(0.1)] == [1, pacer.acquire()]
+
+
+def test_what_is_stored_is_kept_in_proportion() -> None:
+    clock = FakeClock()
+    pacer = Pacer(10, clock=clock)
+    clock.advance(0.5)
+    pacer.set_rate(20)
+    assert sum(pacer.acquire() for _ in range(11)) == 0
+    assert pacer.acquire() == pytest.approx(0.05)
+
+
+def test_the_async_twins_do_the_same() -> None:
+    async def main() -> None:
+        clock = FakeClock()
+        pacer = Pacer(1, clock=clock)
+        assert await pacer.aacquire(2) == 0
+        assert await pacer.aacquire() == 2
+        assert not await pacer.try_aacquire()
+        assert await pacer.try_aacquire(timeout=1)
+
+    asyncio.run(main())
+
+
+def test_threads_share_the_rate() -> None:
+    clock = FakeClock()
+    pacer = Pacer(1_000_000, burst_seconds=0, clock=clock)
+    threads = [Thread(target=lambda: [pacer.acquire() for _ in range(1_000)]) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert pacer._free_at >= 4_000
+
+
+@pytest.mark.parametrize("rate", [0, -1, nan, inf, True, "5"])
+def test_a_rate_that_is_no_rate_is_an_error(rate: Any) -> None:
+    with pytest.raises(ConfigError, match="write a number above 0"):
+        Pacer(rate)
+    with pytest.raises(ConfigError):
+        Pacer(1).set_rate(rate)
+
+
+@pytest.mark.parametrize("options", [{"warmup": 0}, {"burst_seconds": -1}, {"cold_factor": 0.5}])
+def test_a_wrong_option_is_an_error(options: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError):
+        Pacer(1, **options)
+
+
+@pytest.mark.parametrize("n", [0, -1, 1.5, True])
+def test_permits_are_counted_whole(n: Any) -> None:
+    with pytest.raises(ConfigError, match="write a whole number from 1"):
+        Pacer(1).acquire(n)

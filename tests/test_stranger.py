@@ -1,0 +1,50 @@
+"""The open-closed promise: a package that Diana has never heard of adds an algorithm and a store by entry points alone."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+STRANGER = Path(__file__).parent / "stranger"
+
+PLAY = """
+from diana import Limiter
+from diana.core.plugins import algorithms
+from diana.testing import FakeClock, algorithm_laws, store_contract
+from stranger.notebook import Notebook
+
+assert "SP" in algorithms()
+algorithm_laws(algorithms()["SP"], examples=100)
+store_contract(Notebook, examples=20)
+
+clock = FakeClock()
+limiter = Limiter("2/minute", algo="spacing", store="notebook://", clock=clock)
+assert [bool(limiter.take("k")) for _ in range(3)] == [True, False, False]
+clock.advance(30)
+assert limiter.take("k")
+print("played")
+"""
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The stranger as pip installs it, apart from our own environment."""
+    folder = tmp_path_factory.mktemp("stranger")
+    source = folder / "source"
+    subprocess.run(["cp", "-r", str(STRANGER), str(source)], check=True)
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index"]
+    command += ["--no-build-isolation", "--target", str(folder / "site"), str(source)]
+    subprocess.run(command, check=True, capture_output=True)
+    return folder / "site"
+
+
+def test_a_stranger_adds_an_algorithm_and_a_store(installed: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(installed)}
+    played = subprocess.run(
+        [sys.executable, "-c", PLAY], env=environment, capture_output=True, text=True
+    )
+    assert played.stdout == "played\n", played.stderr
