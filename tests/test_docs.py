@@ -18,9 +18,7 @@ def name(page: Path) -> str:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
-def test_every_example_runs(
-    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_example_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One page, one namespace, top to bottom, in an empty folder."""
     monkeypatch.chdir(tmp_path)
     text = page.read_text(encoding="utf-8")

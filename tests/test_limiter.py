@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Any
 
 import pytest
@@ -98,6 +99,22 @@ def test_refund_takes_a_charge_back_once(spelling: str) -> None:
     limiter.refund(denied)
     limiter.refund(limiter.take("k", 0))
     assert limiter.peek("k").remaining == 2
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [{"limit": 5}, {"algo": 5}, {"store": None}, {"store": 5}, {"name": 5}, {"clock": 5}],
+    ids=str,
+)
+def test_a_wrong_type_is_an_error_that_helps(arguments: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=r"write|give"):
+        Limiter(**{"limit": "5/second", **arguments})
+
+
+def test_a_leaky_bucket_lets_nothing_wait_for_nothing() -> None:
+    limiter = Limiter("1/second", algo="LB", burst=3, clock=clock())
+    limiter.take("k", 2)
+    assert limiter.take("k", 0).delay == 0
 
 
 def test_on_a_shared_store_a_name_is_required_and_keeps_limits_apart() -> None:
@@ -263,6 +280,20 @@ class TestDecorator:
         assert make()() == "ding"
         with pytest.raises(LimitExceeded):
             make()()
+
+    def test_its_limiter_is_at_hand(self) -> None:
+        @limit("1/minute", clock=clock())
+        def ring() -> str:
+            return "ding"
+
+        ring()
+        ring.limiter.reset("")  # type: ignore[attr-defined]
+        assert ring() == "ding"
+
+    def test_what_has_no_name_needs_one(self) -> None:
+        with pytest.raises(ConfigError, match="give the limit a name="):
+            limit("1/minute")(partial(print, "ding"))
+        limit("1/minute", name="ding")(partial(str, "ding"))
 
     def test_an_async_generator_is_refused(self) -> None:
         with pytest.raises(ConfigError, match="async generator"):

@@ -56,6 +56,7 @@ def test_a_delay_past_the_timeout_is_a_denial_and_gives_the_place_back() -> None
     assert not denied
     assert denied.retry_after == pytest.approx(0.1)
     assert denied.delay == 0
+    assert (denied.remaining, denied.reset_after) == (room + 1, 0.3)
     assert (clock(), limiter.peek("k").remaining) == (BEGIN_US, room)
     clock.advance(0.1)
     assert limiter.wait("k", timeout=0.2)

@@ -53,6 +53,12 @@ class _Limits:
     ) -> None:
         if when_down not in WHEN_DOWN:
             raise ConfigError(f"when_down is {when_down!r}; write one of {', '.join(WHEN_DOWN)}")
+        if clock is not None and not callable(clock):
+            raise ConfigError(
+                f"clock is {clock!r}; give a callable that returns whole microseconds"
+            )
+        if name is not None and not isinstance(name, str):
+            raise ConfigError(f"name is {name!r}; write a str")
         self.owned = isinstance(store, str)
         self.store = open_store(store)
         if name is None and (self.store.shared or not self.owned):
@@ -223,7 +229,8 @@ def limit(
     """Limit calls of a function, method or coroutine.
 
     Over the limit it calls `fallback` with the same arguments, or raises LimitExceeded. `key` and `cost` may be functions of the
-    call's arguments. With `timeout` it first waits that long. The counter is named after the function unless `name` is given.
+    call's arguments. With `timeout` it first waits that long. The counter is named after the function unless `name` is given. The
+    decorated function has its limiter as `.limiter`, to reset or peek at a key.
     """
     key_of = key if callable(key) else lambda *_, **__: key
     cost_of = cost if callable(cost) else lambda *_, **__: cost
@@ -235,7 +242,7 @@ def limit(
             raise ConfigError(
                 "@limit does not know when an async generator is called; limit what calls it"
             )
-        named = name or f"{function.__module__}.{function.__qualname__}"
+        named = name or _name_of(function)
 
         if iscoroutinefunction(function):
             alimiter = AsyncLimiter(spelling, store=store, name=named, **limiter_options)
@@ -256,6 +263,7 @@ def limit(
                 answer = fallback(*args, **kwargs)
                 return await answer if hasattr(answer, "__await__") else answer
 
+            alimited.limiter = alimiter  # type: ignore[attr-defined]
             return cast("Callable[P, R]", alimited)
 
         limiter = Limiter(spelling, store=store, name=named, **limiter_options)
@@ -273,9 +281,17 @@ def limit(
                 raise LimitExceeded(decision)
             return cast("R", fallback(*args, **kwargs))
 
+        limited.limiter = limiter  # type: ignore[attr-defined]
         return limited
 
     return decorate
+
+
+def _name_of(function: Callable[..., Any]) -> str:
+    try:
+        return f"{function.__module__}.{function.__qualname__}"
+    except AttributeError:
+        raise ConfigError(f"{function!r} has no name to count by; give the limit a name=") from None
 
 
 def _meters(

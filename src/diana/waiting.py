@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 from diana.core.contracts import Clock
 from diana.core.decision import Decision
-from diana.core.errors import DianaError
+from diana.core.errors import PatienceError
 from diana.stores.clock import wall_us
 
 T = TypeVar("T")
@@ -147,7 +147,7 @@ def until_allowed(
             called = yield Queue(ticket, timer.patience((ends - timer.now()) / 1_000_000))
             if not called or timer.now() > ends:
                 decision = yield Ask("peek", (key, cost))
-                return refused(decision, decision.outcome[2])
+                return (yield from refused(decision, max(1, decision.outcome[2])))
         while True:
             decision = yield Ask("take", (key, cost))
             if decision or _too_late(decision, timer.now(), ends):
@@ -158,9 +158,8 @@ def until_allowed(
     overtime_us = round(decision.outcome[4] - (ends - timer.now())) if ends < inf else 0
     if decision and overtime_us > 0:
         yield Ask("refund", (decision,))
-        return refused(decision, overtime_us)
-    released: Decision = yield from until_released(decision)
-    return released
+        return (yield from refused(decision, overtime_us))
+    return (yield from until_released(decision))
 
 
 def until_released(decision: Decision) -> Steps[Decision]:
@@ -174,9 +173,10 @@ def until_released(decision: Decision) -> Steps[Decision]:
     return decision
 
 
-def refused(decision: Decision, retry_us: int) -> Decision:
-    """The same as a denial: there was room, but not in time."""
-    _, remaining, _, reset_us, _ = decision.outcome
+def refused(decision: Decision, retry_us: int) -> Steps[Decision]:
+    """There was room, but not in time: a denial, with the numbers of a charge not made."""
+    uncharged: Decision = yield Ask("peek", (decision.key, 0))
+    _, remaining, _, reset_us, _ = uncharged.outcome
     return decision._replace(outcome=(False, remaining, retry_us, reset_us, 0))
 
 
@@ -190,14 +190,5 @@ def seconds_checked(timeout: float | None) -> float:
     if timeout is None:
         return inf
     if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout >= 0:
-        raise TimeoutValueError(timeout)
+        raise PatienceError(timeout)
     return timeout
-
-
-class TimeoutValueError(DianaError, ValueError):
-    """A timeout is a number of seconds from 0."""
-
-    def __init__(self, timeout: object) -> None:
-        super().__init__(
-            f"timeout is {timeout!r}; write seconds from 0, or None to wait as long as it takes"
-        )

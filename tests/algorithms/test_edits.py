@@ -94,6 +94,8 @@ def test_the_alignment_of_a_window_can_be_edited() -> None:
     first = window.params(limit, align="first")
     epoch = window.params(limit, align="epoch")
     state, _ = window.decide(None, first, 2, BEGIN_US)
-    assert not window.decide(state, epoch, 1, BEGIN_US + 1)[1][0]
+    _, (allowed, _, retry_us, _, _) = window.decide(state, epoch, 1, BEGIN_US + 1)
+    assert (allowed, retry_us) == (False, 59_999_999)
+    assert window.decide(state, epoch, 1, BEGIN_US + 60_000_000)[1][0]
     state, _ = window.decide(None, epoch, 2, BEGIN_US)
     assert not window.decide(state, first, 1, BEGIN_US + 1)[1][0]

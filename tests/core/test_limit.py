@@ -23,6 +23,7 @@ SECOND_US = 1_000_000
         ("10/500ms", Limit(10, 500_000)),
         ("10 / 5m", Limit(10, 300 * SECOND_US)),
         ("  2/2h ", Limit(2, 7_200 * SECOND_US)),
+        ("10 PER Minute", Limit(10, 60 * SECOND_US)),
         ("10/MINUTE", Limit(10, 60 * SECOND_US)),
         ("3/1D", Limit(3, 86_400 * SECOND_US)),
     ],
@@ -111,6 +112,8 @@ def test_a_wrong_option_is_an_error_that_helps(arguments: dict[str, object], mes
 def test_what_cannot_be_counted_exactly_is_refused() -> None:
     with pytest.raises(ConfigError, match="too large to count exactly"):
         Limiter("7/86399s", burst=10**12)
+    with pytest.raises(ConfigError, match="centuries to refill"):
+        Limiter("10/second", burst=10**12)
 
 
 def test_one_unit_twice_is_an_error() -> None:

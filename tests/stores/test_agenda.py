@@ -6,7 +6,7 @@ SLOT = 1 << SLOT_BITS
 
 
 def test_the_earliest_slot_comes_first_and_within_it_who_waited_longest() -> None:
-    agenda = Agenda(["one", "other"])
+    agenda: Agenda[str, str] = Agenda(["one", "other"])
     for when, owner, key in (
         (5 * SLOT, 0, "late"),
         (SLOT, 1, "a"),
@@ -22,7 +22,7 @@ def test_the_earliest_slot_comes_first_and_within_it_who_waited_longest() -> Non
 
 
 def test_due_is_when_the_earliest_slot_is_past() -> None:
-    agenda = Agenda(["one"])
+    agenda: Agenda[str, str] = Agenda(["one"])
     assert agenda.due == NO_TIME
     agenda.put(3 * SLOT + 7, 0, "k")
     assert agenda.due == 4 * SLOT

@@ -11,10 +11,11 @@ import pytest
 
 from diana import Limiter
 from diana.core.charge import Charge
+from diana.core.errors import KeyTypeError
 from diana.core.limit import Limit
 from diana.core.meter import meter_from_limit
 from diana.core.plugins import algorithms
-from diana.stores.memory import MemoryStore
+from diana.stores.memory import MemoryStore, storable
 from diana.testing import FakeClock, store_contract
 
 BEGIN_US = 1_700_000_000_000_000
@@ -132,13 +133,16 @@ def test_long_keys_are_kept_short_and_apart() -> None:
     assert limiter.take(long)
     assert not limiter.take(long)
     assert limiter.take(other)
+    kept = storable(long)
+    assert isinstance(kept, bytes)
+    assert limiter.take(kept.hex()), "a short key was mistaken for the digest of a long one"
     limiter.reset(long)
     assert limiter.peek(long)
 
 
 @pytest.mark.parametrize("key", [None, 5, b"bytes", 2.5, ("a",)])
 def test_a_key_that_is_no_str_is_an_error(key: object) -> None:
-    with pytest.raises(TypeError, match=r"write str\(key\)"):
+    with pytest.raises(KeyTypeError, match=r"write str\(key\)"):
         Limiter("1/day").take(key)  # type: ignore[arg-type]
 
 

@@ -81,6 +81,8 @@ def scale_from_limit(limit: Limit, places: int) -> Scale:
 def bucket_params(scale: Scale, capacity: int, free: int) -> BucketParams:
     per, leak, tick = scale
     drain = -(-capacity // leak)
+    if drain * tick >= WHOLE:
+        raise ConfigError("so large a burst would take centuries to refill; write a smaller one")
     fine = per if tick == 1 else None
     return BucketParams(capacity, free, per, leak, drain, tick, capacity // per, fine)
 
@@ -107,7 +109,7 @@ def decide(
     if room < 0:
         return _decide_slowly(state, params, cost, now)
     leak = params.leak
-    delay = 0 if level <= params.free else -((params.free - level) // leak)
+    delay = 0 if level <= params.free or not cost else -((params.free - level) // leak)
     return (after, now, per), (True, room // per, 0, -(-after // leak), delay)
 
 
@@ -121,7 +123,7 @@ def _decide_slowly(
     after = level + cost * per
     if after <= capacity:
         wait = level - params.free
-        delay = ahead - (-wait // leak) * tick if wait > 0 else 0
+        delay = ahead - (-wait // leak) * tick if wait > 0 and cost else 0
         reset = ahead - (-after // leak) * tick if after else 0
         return (after, stamp, per), (True, (capacity - after) // per, 0, reset, delay)
     if state and state[1] - now > SECOND_US:

@@ -58,7 +58,7 @@ class Window:
                 count = counted
                 if began - now > SECOND_US:
                     state = (start, count)
-                elif began > now or not at_epoch:
+                else:
                     start = began
         reset = start + unit - now
         after = count + cost

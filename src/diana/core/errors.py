@@ -3,6 +3,8 @@
 DianaError
 ├── ConfigError     what you wrote cannot be meant: a spelling, a rule, a setting, a URL
 ├── CostError       a cost that is no whole number from 0
+├── KeyTypeError    a key that is no str
+├── PatienceError   a timeout that is no number of seconds from 0
 ├── StoreError      the store was asked for something that has no local answer
 └── LimitExceeded   raised by @limit only; everywhere else a denial is a value
 """
@@ -45,6 +47,24 @@ class CostError(DianaError, ValueError):
             f"cost is {_shortened(cost)}; write a whole number (int) from 0 to 2**53 - 1"
         )
         self.cost = cost
+
+
+class KeyTypeError(DianaError, TypeError):
+    """A key is a str: what looks the same must be the same in every store."""
+
+    def __init__(self, key: object) -> None:
+        super().__init__(f"a key is a str, not {type(key).__name__}; write str(key)")
+        self.key = key
+
+
+class PatienceError(DianaError, ValueError):
+    """A timeout is a number of seconds from 0."""
+
+    def __init__(self, timeout: object) -> None:
+        super().__init__(
+            f"timeout is {_shortened(timeout)}; write seconds from 0, or None to wait as long as it takes"
+        )
+        self.timeout = timeout
 
 
 class StoreError(DianaError):

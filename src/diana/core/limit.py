@@ -10,7 +10,9 @@ from diana.core.errors import ConfigError
 
 LARGEST_RPU = 10**12
 
-_SPELLING = re.compile(r"\s*([0-9]{1,15})\s*(?:/|\sper\s)\s*([0-9a-zA-Z]+(?:\s[a-zA-Z]+)?)\s*")
+_SPELLING = re.compile(
+    r"\s*([0-9]{1,15})\s*(?:/|\sper\s)\s*([0-9a-zA-Z]+(?:\s[a-zA-Z]+)?)\s*", re.IGNORECASE
+)
 
 
 class Limit(NamedTuple):
@@ -40,6 +42,8 @@ def limit_from_spelling(text: str) -> Limit:
 
 def limits_from_spelling(text: str) -> list[Limit]:
     """`5/second; 100/minute`: several limits that hold together."""
+    if not isinstance(text, str):
+        raise ConfigError(f"{text!r} is no limit; write a str such as '100/minute'")
     return [limit_from_spelling(part) for part in text.split(";")]
 
 

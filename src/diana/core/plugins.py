@@ -51,10 +51,9 @@ def algorithms() -> dict[str, Algorithm]:
     return {algorithm.code: algorithm for algorithm in found}
 
 
-@cache
 def algorithm_from_spelling(text: str) -> Algorithm:
     """`TB`, `tb` and `token bucket` are the same."""
-    word = " ".join(text.lower().split())
+    word = " ".join(text.lower().split()) if isinstance(text, str) else None
     for algorithm in algorithms().values():
         if word in (algorithm.code.lower(), algorithm.spelling):
             return algorithm

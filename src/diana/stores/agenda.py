@@ -11,6 +11,7 @@ from heapq import heappop, heappush
 from typing import Generic, NamedTuple, TypeVar
 
 Owner = TypeVar("Owner")
+Key = TypeVar("Key")
 
 SLOT_BITS = 22
 """A slot is 2**22 µs long."""
@@ -22,12 +23,12 @@ class Slot(NamedTuple):
     owner: int
 
 
-class Agenda(Generic[Owner]):
+class Agenda(Generic[Owner, Key]):
     """Keys of several owners, earliest slot first. An owner is known by its place in `owners`."""
 
     def __init__(self, owners: list[Owner]) -> None:
         self._owners = owners
-        self._queues: dict[Slot, deque[str]] = {}
+        self._queues: dict[Slot, deque[Key]] = {}
         self._order: list[Slot] = []
         self.due = NO_TIME
         """When the earliest slot is past."""
@@ -35,7 +36,7 @@ class Agenda(Generic[Owner]):
     def __bool__(self) -> bool:
         return bool(self._order)
 
-    def put(self, when_us: int, owner: int, key: str) -> None:
+    def put(self, when_us: int, owner: int, key: Key) -> None:
         slot = Slot(when_us >> SLOT_BITS, owner)
         queue = self._queues.get(slot)
         if queue is None:
@@ -44,7 +45,7 @@ class Agenda(Generic[Owner]):
             self.due = (self._order[0].number + 1) << SLOT_BITS
         queue.append(key)
 
-    def pop(self) -> tuple[Slot, Owner, str]:
+    def pop(self) -> tuple[Slot, Owner, Key]:
         """The key that has waited longest in the earliest slot. Slots are dropped as soon as they are empty."""
         slot = self._order[0]
         queue = self._queues[slot]

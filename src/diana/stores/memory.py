@@ -25,7 +25,7 @@ from urllib.parse import parse_qsl, urlsplit
 from diana.core.charge import ONE, Charge, checked_cost
 from diana.core.contracts import Clock, State, Take
 from diana.core.decision import Decision
-from diana.core.errors import ConfigError
+from diana.core.errors import ConfigError, KeyTypeError
 from diana.core.meter import Meter
 from diana.stores.agenda import NO_TIME, SLOT_BITS, Agenda, Slot
 from diana.stores.clock import EPOCH_OFFSET_US, wall_us
@@ -39,6 +39,9 @@ GRACE_US = 1 << 25
 OVERFULL = -1
 """As the moment to tend: at once."""
 
+Kept = str | bytes
+"""A key as it is kept; a long one as a digest, in bytes, which no key can be mistaken for."""
+
 _new = tuple.__new__
 
 
@@ -46,7 +49,7 @@ class Weighed(NamedTuple):
     """A charge on the scales: nothing is written yet."""
 
     table: Table
-    key: str
+    key: Kept
     before: State | None
     after: State | None
     decision: Decision
@@ -58,14 +61,14 @@ class Table:
     def __init__(self, number: int, meter: Meter) -> None:
         self.number = number
         self.meter = meter
-        self.states: dict[str, State | None] = {}
+        self.states: dict[Kept, State | None] = {}
         self.most = 0
 
-    def rest(self, key: str, cost: int, now: int) -> tuple[bool, int, int, int, int]:
+    def rest(self, key: Kept, cost: int, now: int) -> tuple[bool, int, int, int, int]:
         """What a charge would find, without making it."""
         return self.meter.algorithm.decide(self.states[key], self.meter.params, cost, now)[1]
 
-    def forget(self, key: str) -> None:
+    def forget(self, key: Kept) -> None:
         states = self.states
         self.most = max(self.most, len(states))
         del states[key]
@@ -90,8 +93,8 @@ class MemoryStore:
         self._lock = Lock()
         self._tables: dict[str, Table] = {}
         self._numbered: list[Table] = []
-        self._expiring = Agenda(self._numbered)
-        self._blocked = Agenda(self._numbered)
+        self._expiring: Agenda[Table, Kept] = Agenda(self._numbered)
+        self._blocked: Agenda[Table, Kept] = Agenda(self._numbered)
         self._due = NO_TIME
 
     def __len__(self) -> int:
@@ -181,7 +184,7 @@ class MemoryStore:
         """Nothing is held but memory."""
 
     def _meet(
-        self, table: Table, meter: Meter, key: str, cost: int, now: int
+        self, table: Table, meter: Meter, key: Kept, cost: int, now: int
     ) -> tuple[bool, int, int, int, int]:
         """Charge a key that may be new, or too long to be kept as it is."""
         before = table.states.get(key)
@@ -202,7 +205,7 @@ class MemoryStore:
     def _weigh(self, charges: Sequence[Charge], now: int) -> list[Weighed]:
         """Each charge by itself; a second one to the same counter finds the first."""
         weighed: list[Weighed] = []
-        poured: dict[tuple[str, str], State | None] = {}
+        poured: dict[tuple[str, Kept], State | None] = {}
         for meter, key, cost in charges:
             if cost is not ONE:
                 cost = checked_cost(cost)
@@ -216,7 +219,7 @@ class MemoryStore:
             weighed.append(Weighed(table, kept, before, after, decision))
         return weighed
 
-    def _write(self, table: Table, key: str, state: State | None, expires_us: int) -> None:
+    def _write(self, table: Table, key: Kept, state: State | None, expires_us: int) -> None:
         known = key in table.states
         table.states[key] = state
         if not known:
@@ -243,7 +246,7 @@ class MemoryStore:
                 break
         self._plan()
 
-    def _revisit(self, _: Slot, table: Table, key: str, now: int) -> None:
+    def _revisit(self, _: Slot, table: Table, key: Kept, now: int) -> None:
         """Its time has come: forget it, or, if it was used meanwhile, put it where it belongs now."""
         reset_us = table.rest(key, 0, now)[3]
         if reset_us > 0:
@@ -267,7 +270,7 @@ class MemoryStore:
         else:
             self._forget(table, key)
 
-    def _forget(self, table: Table, key: str) -> None:
+    def _forget(self, table: Table, key: Kept) -> None:
         table.forget(key)
         self._keys -= 1
 
@@ -283,10 +286,10 @@ def _uncharged(weighed: list[Weighed]) -> list[Decision]:
     return shown
 
 
-def storable(key: str) -> str:
+def storable(key: str) -> Kept:
     """Keys are bounded in size, whoever chooses them."""
     if not isinstance(key, str):
-        raise TypeError(f"a key is a str, not {type(key).__name__}; write str(key)")
+        raise KeyTypeError(key)
     if len(key) <= LONGEST_KEY:
         return key
-    return f"sha256:{sha256(key.encode('utf-8', 'surrogatepass')).hexdigest()[:32]}"
+    return sha256(key.encode("utf-8", "surrogatepass")).digest()[:16]

@@ -9,9 +9,11 @@ from typing import Any
 from diana.core.charge import Charge
 from diana.core.contracts import Algorithm, State, Store
 from diana.core.decision import Decision
+from diana.core.errors import CostError
 from diana.core.limit import Limit
 from diana.core.meter import Meter, meter_from_limit
 from diana.core.plugins import algorithms
+from diana.testing.fake_clock import FakeClock
 
 BEGIN_US = 1_700_000_000_000_000
 SECOND_US = 1_000_000
@@ -22,8 +24,10 @@ def store_contract(open_store: Callable[[], Store], *, examples: int = 50) -> No
     """Raise AssertionError with what the store got wrong. `open_store` gives an empty store each time."""
     for algorithm in algorithms().values():
         _same_as_the_algorithm(open_store, algorithm, examples)
+        _bound_is_the_same(open_store, algorithm)
         _all_or_nothing(open_store, algorithm)
         _exact_under_threads(open_store, algorithm)
+    _wrong_costs_are_refused(open_store)
     _keys_are_apart(open_store)
     _limits_are_apart(open_store)
     _edits_keep_the_count(open_store)
@@ -68,6 +72,34 @@ def _same_as_the_algorithm(
             assert found == wanted, f"{algorithm.code}: the store says {found}, not {wanted}"
 
     same()
+    store.close()
+
+
+def _bound_is_the_same(open_store: Callable[[], Store], algorithm: Algorithm) -> None:
+    store, clock = open_store(), FakeClock(BEGIN_US)
+    for number, options in enumerate(algorithm.examples):
+        meters = [_meter(f"{name}{number}", algorithm, **options) for name in ("slow", "fast")]
+        take = store.bind(meters[1], clock)
+        for step in range(40):
+            clock.advance((step % 7) * 0.05)
+            key, cost = ("a", "b" * 600)[step % 3 == 0], step % 4
+            (decided,) = store.decide([Charge(meters[0], key, cost)], clock())
+            bound = take(key, cost)
+            assert bound == decided, f"{algorithm.code}: bound it says {bound}, not {decided}"
+    store.close()
+
+
+def _wrong_costs_are_refused(open_store: Callable[[], Store]) -> None:
+    store, meter = open_store(), _some_meter()
+    take = store.bind(meter, FakeClock(BEGIN_US))
+    wrong: tuple[Any, ...] = (-1, 1.0, True, 2**53)
+    for cost in wrong:
+        for ask in (lambda: take("k", cost), lambda: store.decide([Charge(meter, "k", cost)])):  # noqa: B023
+            try:
+                ask()
+            except CostError:
+                continue
+            raise AssertionError(f"a cost of {cost!r} is accepted")
     store.close()
 
 

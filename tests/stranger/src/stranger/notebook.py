@@ -4,6 +4,7 @@ from threading import Lock
 from time import time_ns
 
 from diana import Decision
+from diana.core.charge import Charge, checked_cost
 
 
 class Notebook:
@@ -18,8 +19,6 @@ class Notebook:
         return cls()
 
     def bind(self, meter, clock=None):
-        from diana.core.charge import Charge
-
         def take(key, cost=1):
             now = None if clock is None else clock()
             return self.decide([Charge(meter, key, cost)], now)[0]
@@ -59,6 +58,7 @@ class Notebook:
         now = time_ns() // 1000 if now is None else now
         decisions = []
         for meter, key, cost in charges:
+            checked_cost(cost)
             before = lines.get((meter.id, key))
             after, outcome = meter.algorithm.decide(before, meter.params, cost, now)
             if cost:

@@ -1,0 +1,1 @@
+"""Diana's figures: how fast, how small, compared with whom. `python -m benchmarks --help`."""

@@ -1,0 +1,189 @@
+"""One decision in memory: Diana, a bucket written by hand, and the libraries people use today.
+
+Everybody takes a lock, counts by key and is given the same limit, so high that every request passes. It is per hour so that
+nothing expires meanwhile. Each library is called the way its documentation calls it, with the fastest of its algorithms and with its
+token bucket if it has one. Left out: pyrate-limiter's log, a fifth faster on a hot key, but it keeps an entry per request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from operator import itemgetter
+from random import Random
+from threading import Lock
+from time import monotonic
+from typing import NamedTuple
+
+import limits
+import limits.storage
+import limits.strategies
+import pyrate_limiter
+import throttled
+
+from benchmarks.race import Contestant, Times, race
+from benchmarks.report import Figure, Section, at_least, at_most
+from diana import Limiter
+
+PER_HOUR = 1_000_000_000
+SMALL_LOG = "10000 per 1ms"
+"""A log keeps an entry per request, so its window is short."""
+
+HAND_WRITTEN = "hand-written"
+DIANA = "Diana TB"
+DIANA_OTHERS = {
+    "Diana LB": ("LB", f"{PER_HOUR}/hour"),
+    "Diana W": ("W", f"{PER_HOUR}/hour"),
+    "Diana SW": ("SW", f"{PER_HOUR}/hour"),
+    "Diana SL": ("SL", SMALL_LOG),
+}
+
+
+class HandWritten:
+    """What one writes on an afternoon: a dictionary, a lock, floats. It forgets nothing, and nothing bounds it."""
+
+    def __init__(self, per_second: float, burst: float) -> None:
+        self.per_second = per_second
+        self.burst = burst
+        self.lock = Lock()
+        self.buckets: dict[str, tuple[float, float]] = {}
+
+    def take(self, key: str, cost: int = 1) -> tuple[bool, float, float]:
+        now = monotonic()
+        with self.lock:
+            bucket = self.buckets.get(key)
+            if bucket is None:
+                tokens = self.burst
+            else:
+                tokens, stamp = bucket
+                tokens = min(self.burst, tokens + (now - stamp) * self.per_second)
+            if tokens >= cost:
+                tokens -= cost
+                self.buckets[key] = (tokens, now)
+                return True, tokens, 0.0
+            return False, tokens, (cost - tokens) / self.per_second
+
+
+class BucketPerKey(pyrate_limiter.BucketFactory):
+    """pyrate-limiter asks for this class to be written. Its token bucket has nothing to leak, so no leaking thread is started."""
+
+    def __init__(self, rate: pyrate_limiter.Rate) -> None:
+        self._rates = [rate]
+        self._clock = pyrate_limiter.MonotonicClock()
+        self._buckets: dict[str, pyrate_limiter.AbstractBucket] = {}
+
+    def wrap_item(self, name: str, weight: int = 1) -> pyrate_limiter.RateItem:
+        return pyrate_limiter.RateItem(name, self._clock.now(), weight)
+
+    def get(self, item: pyrate_limiter.RateItem) -> pyrate_limiter.AbstractBucket:
+        bucket = self._buckets.get(item.name)
+        if bucket is None:
+            algorithm = pyrate_limiter.TokenBucket()
+            bucket = pyrate_limiter.StateBucket(self._rates, algorithm)
+            self._buckets[item.name] = bucket
+        return bucket
+
+
+class Workload(NamedTuple):
+    name: str
+    keys: Sequence[str]
+    turn: int
+    rounds: int
+
+
+def run(quick: bool) -> Section:
+    figures = [figure for workload in _workloads(quick) for figure in _raced(workload)]
+    return Section(
+        name="local",
+        title="one decision in memory",
+        how=_how(quick),
+        figures=figures,
+        libraries=("diana-limiter", "limits", "throttled-py", "pyrate-limiter"),
+        quick=quick,
+    )
+
+
+def _workloads(quick: bool) -> list[Workload]:
+    count, turn, rounds = (20_000, 2_000, 20) if quick else (100_000, 5_000, 60)
+    keys = [f"user:{number:016d}" for number in range(count)]
+    Random(1).shuffle(keys)
+    return [
+        Workload("many keys", keys, turn, rounds),
+        Workload("one hot key", keys[:1] * turn, turn, rounds),
+    ]
+
+
+def _how(quick: bool) -> str:
+    many, hot = _workloads(quick)
+    return (
+        f"Many keys: {len(many.keys):,} keys of {len(many.keys[0])} characters, in shuffled order; {many.rounds} rounds of "
+        f"{many.turn:,} decisions each. One hot key: the same with one key, {hot.rounds} rounds. Everything is allowed, under "
+        f"{PER_HOUR:,} per hour (Diana SL: {SMALL_LOG}, so its log holds what came within a millisecond). Hand-written is a locked bucket "
+        "of floats in a dictionary that returns a tuple and forgets nothing. Faster than peers means: than the fastest of them."
+    )
+
+
+def _raced(workload: Workload) -> list[Figure]:
+    peers = _peers(len(workload.keys))
+    contestants = [_hand_written(), *_dianas(), *peers]
+    times = race(contestants, workload.keys, turn=workload.turn, rounds=workload.rounds)
+    fastest_peer = times.fastest([peer.name for peer in peers])
+    return [_figure(workload, one.name, times, fastest_peer) for one in contestants]
+
+
+def _figure(workload: Workload, name: str, times: Times, fastest_peer: str) -> Figure:
+    what, value = f"{workload.name}, {name}", times.median_us(name)
+    slower = times.ratio(name)
+    if not name.startswith("Diana"):
+        note = "the fastest peer" if name == fastest_peer else ""
+        return Figure(what, value, "µs", {"× hand-written": slower}, note)
+    faster = times.ratio(fastest_peer, to=name)
+    ratios = {"× hand-written": slower, "× faster than peers": faster}
+    goals = (at_most(slower, 1.6, "× hand-written"), at_least(faster, 4, "× faster than peers"))
+    return Figure(what, value, "µs", ratios, goals=goals if name == DIANA else ())
+
+
+def _hand_written() -> Contestant:
+    bucket = HandWritten(per_second=PER_HOUR / 3_600, burst=PER_HOUR)
+    return Contestant(HAND_WRITTEN, bucket.take, passed=itemgetter(0))
+
+
+def _dianas() -> list[Contestant]:
+    others = [
+        Contestant(name, Limiter(limit, algo=algo).take)
+        for name, (algo, limit) in DIANA_OTHERS.items()
+    ]
+    return [Contestant(DIANA, Limiter(f"{PER_HOUR}/hour").take), *others]
+
+
+def _peers(keys: int) -> list[Contestant]:
+    return [
+        _limits(),
+        _throttled("token_bucket", keys),
+        _throttled("fixed_window", keys),
+        _pyrate_limiter(),
+    ]
+
+
+def _limits() -> Contestant:
+    storage = limits.storage.MemoryStorage()
+    limiter = limits.strategies.FixedWindowRateLimiter(storage)
+    hit = partial(limiter.hit, limits.RateLimitItemPerHour(PER_HOUR))
+    # It walks over all its keys in a thread, ten milliseconds after a hit. What of that falls into its own turn is its cost.
+    return Contestant("limits, fixed window", hit, settle=lambda: storage.timer.join())
+
+
+def _throttled(algorithm: str, keys: int) -> Contestant:
+    # Its store forgets the oldest of 1,024 keys unless told otherwise.
+    store = throttled.MemoryStore(options={"MAX_SIZE": 2 * keys})
+    quota = throttled.per_hour(PER_HOUR)
+    limiter = throttled.Throttled(using=algorithm, quota=quota, store=store)
+    name = f"throttled-py, {algorithm.replace('_', ' ')}"
+    return Contestant(name, limiter.limit, passed=lambda result: not result.limited)
+
+
+def _pyrate_limiter() -> Contestant:
+    rate = pyrate_limiter.Rate(PER_HOUR, pyrate_limiter.Duration.HOUR)
+    limiter = pyrate_limiter.Limiter(BucketPerKey(rate))
+    acquire = partial(limiter.try_acquire, blocking=False)
+    return Contestant("pyrate-limiter, token bucket", acquire)
