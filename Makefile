@@ -3,7 +3,6 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-BENCH_READY := $(VENV)/.bench-ready
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run test lint bench docs clean
@@ -24,7 +23,7 @@ lint: $(READY)  ## ruff, format check, mypy strict
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: $(BENCH_READY)  ## measure; ARGS="local --quick" picks and hurries
+bench: $(READY)  ## measure; ARGS="local --quick" picks and hurries
 	$(BIN)/python -m benchmarks $(ARGS)
 
 docs: $(READY)  ## run every example of README and docs/, check every link
@@ -38,9 +37,5 @@ $(READY): pyproject.toml .ci/servers
 	./.ci/servers
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
-	$(BIN)/python -m pip install --quiet --editable '.[all]' --group dev
-	@touch $@
-
-$(BENCH_READY): $(READY)
-	$(BIN)/python -m pip install --quiet --group bench
+	$(BIN)/python -m pip install --quiet --editable '.[all]' --group dev --group bench
 	@touch $@

@@ -16,7 +16,7 @@ LAYERS = [
     {"core"},
     {"actors", "algorithms"},
     {"sources", "stores"},
-    {"waiting", "limiter", "pacer", "guard", "shedding"},
+    {"waiting", "limiter", "decorator", "pacer", "guard", "shedding"},
     {"middleware", "asgi", "wsgi", "django", "fastapi", "telemetry"},
     {"service", "gateway", "dashboard", "simulate", "compat"},
     {"cli"},
@@ -104,14 +104,23 @@ def test_the_public_surface() -> None:
     import diana
 
     assert sorted(diana.__all__) == [
+        "AsyncGuard",
         "AsyncLimiter",
         "ConfigError",
         "Decision",
         "DianaError",
+        "Guard",
         "LimitExceeded",
         "Limiter",
         "Pacer",
+        "Policy",
+        "Request",
+        "Rule",
         "StoreError",
+        "Verdict",
         "limit",
+        "load_rules",
     ]
     assert all(hasattr(diana, name) for name in diana.__all__)
+    with pytest.raises(AttributeError, match="has no attribute 'nonsense'"):
+        _ = diana.nonsense

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import pickle
 from functools import partial
 from typing import Any
 
 import pytest
 
 from diana import AsyncLimiter, ConfigError, Decision, DianaError, Limiter, LimitExceeded, limit
+from diana.core.errors import CostError, KeyTypeError, PatienceError
 from diana.core.plugins import algorithms
 from diana.stores.memory import MemoryStore
 from diana.testing import FakeClock
@@ -103,7 +105,20 @@ def test_refund_takes_a_charge_back_once(spelling: str) -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    [{"limit": 5}, {"algo": 5}, {"store": None}, {"store": 5}, {"name": 5}, {"clock": 5}],
+    [
+        {"limit": 5},
+        {"algo": 5},
+        {"store": None},
+        {"store": 5},
+        {"store": MemoryStore},
+        {"store": "memory://["},
+        {"store": "memory://?max_keys=1&max_keys=2"},
+        {"name": 5},
+        {"name": ""},
+        {"clock": 5},
+        {"clock": lambda: 1.5},
+        {"limit": "100001/day", "algo": "SL"},
+    ],
     ids=str,
 )
 def test_a_wrong_type_is_an_error_that_helps(arguments: dict[str, Any]) -> None:
@@ -168,6 +183,24 @@ def test_the_classic_experiment(algo: str, options: dict[str, Any], passed: int)
         count += bool(limiter.take("k")) + bool(limiter.take("k"))
         time.advance(0.2)
     assert count == passed
+
+
+def test_a_subclass_may_have_a_take_of_its_own() -> None:
+    class Generous(Limiter):
+        def take(self, key: str, cost: int = 1) -> Decision:
+            return super().take(key, 0)
+
+    limiter = Generous("1/day", clock=clock())
+    assert [bool(limiter.take("k")) for _ in range(3)] == [True, True, True]
+
+
+def test_errors_survive_the_way_between_processes() -> None:
+    denial = Limiter("1/day", clock=clock()).take("k", 2)
+    for error in (LimitExceeded(denial), CostError(-1), KeyTypeError(5), PatienceError(-1)):
+        copied = pickle.loads(pickle.dumps(error))
+        assert (type(copied), str(copied)) == (type(error), str(error))
+    mistake = pickle.loads(pickle.dumps(ConfigError("wrong", line=3, column=4, path="rules")))
+    assert (mistake.line, mistake.column, mistake.path) == (3, 4, "rules")
 
 
 class TestDecorator:
@@ -294,6 +327,43 @@ class TestDecorator:
         with pytest.raises(ConfigError, match="give the limit a name="):
             limit("1/minute")(partial(print, "ding"))
         limit("1/minute", name="ding")(partial(str, "ding"))
+
+    def test_on_static_and_class_methods_in_either_order(self) -> None:
+        class Bell:
+            @limit("1/minute", clock=clock())
+            @staticmethod
+            def ring(sound: str) -> str:
+                return sound
+
+            @limit("1/minute", clock=clock())
+            @classmethod
+            def name(cls) -> str:
+                return cls.__name__
+
+        assert Bell().ring("ding") == "ding"
+        assert Bell.name() == "Bell"
+        for call in (lambda: Bell.ring("ding"), Bell().name):
+            with pytest.raises(LimitExceeded):
+                call()  # type: ignore[no-untyped-call]
+
+    def test_on_objects_whose_call_is_a_coroutine(self) -> None:
+        class Bell:
+            async def __call__(self) -> str:
+                return "ding"
+
+        ring: Any = limit("1/minute", clock=clock(), name="bell")(Bell())
+        assert asyncio.run(ring()) == "ding"
+
+    @pytest.mark.parametrize(
+        "arguments", [{"timeout": -1}, {"key": 5}, {"cost": 1.5}, {"fallback": "sorry"}], ids=str
+    )
+    def test_a_wrong_argument_is_an_error_at_once(self, arguments: dict[str, Any]) -> None:
+        with pytest.raises(DianaError, match=r"write|give"):
+            limit("1/minute", **arguments)
+
+    def test_without_parentheses_it_says_what_to_write(self) -> None:
+        with pytest.raises(ConfigError, match=r'write @limit\("100/minute"\)'):
+            limit(print)  # type: ignore[arg-type]
 
     def test_an_async_generator_is_refused(self) -> None:
         with pytest.raises(ConfigError, match="async generator"):

@@ -48,3 +48,9 @@ def test_a_stranger_adds_an_algorithm_and_a_store(installed: Path) -> None:
         [sys.executable, "-c", PLAY], env=environment, capture_output=True, text=True
     )
     assert played.stdout == "played\n", played.stderr
+
+
+def test_without_assertions_the_laws_refuse_to_pass() -> None:
+    code = "from diana.testing import *; from diana.core.plugins import algorithms; algorithm_laws(algorithms()['TB'])"
+    answer = subprocess.run([sys.executable, "-O", "-c", code], capture_output=True, text=True)
+    assert "python -O switches off the assertions" in answer.stderr

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from itertools import pairwise
-from math import nan
+from math import inf, nan
 from threading import Event, Thread
 
 import pytest
 
 from diana import AsyncLimiter, DianaError, Limiter
 from diana.testing import FakeClock
+from diana.waiting import Lines, TaskTicket, ThreadTicket
 
 BEGIN_US = 1_700_000_000_000_000
 
@@ -187,6 +188,37 @@ def test_who_leaves_the_queue_gives_the_place_back() -> None:
 class StuckClock(FakeClock):
     async def asleep(self, seconds: float) -> None:
         await asyncio.Event().wait()
+
+
+def test_on_the_ordinary_clock_what_passes_at_once_passes_without_patience() -> None:
+    limiter = Limiter("10/hour")
+    assert all(limiter.wait(f"k{number}", timeout=0) for number in range(20))
+    limiter = Limiter("1000/second", burst=1)
+    limiter.take("k")
+    patience = limiter.peek("k").retry_after
+    assert limiter.wait("k", timeout=patience), "it slept for it and was denied all the same"
+
+
+def test_patience_without_end_is_waiting_as_long_as_it_takes() -> None:
+    limiter = Limiter("1/second", clock=FakeClock())
+    for timeout in (1e10, 10**400, inf):
+        assert limiter.wait("k", timeout=timeout)
+
+
+def test_a_line_passes_over_those_whose_loop_is_gone() -> None:
+    lines = Lines()
+    first, last = ThreadTicket(), ThreadTicket()
+
+    async def make() -> TaskTicket:
+        return TaskTicket()
+
+    gone = asyncio.run(make())
+    assert [lines.join("k", ticket) for ticket in (first, gone, last)] == [True, False, False]
+    lines.leave("k", first)
+    assert last.wait(0), "the one behind was not called"
+    lines.leave("k", gone)
+    lines.leave("k", last)
+    assert not lines._lines
 
 
 def test_on_the_ordinary_clock_it_really_sleeps() -> None:

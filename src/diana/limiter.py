@@ -1,18 +1,16 @@
-"""One limit, by key: `take`, `wait`, and the decorator.
+"""One limit, by key: `take`, `wait`.
 
 `Limiter` and `AsyncLimiter` are shells around the same parts; they differ by an `await`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import wraps
-from typing import Any, ParamSpec, TypeVar, cast
+from typing import Any
 
 from diana.core.charge import Charge, checked_cost
 from diana.core.contracts import Clock, Store, Take
 from diana.core.decision import Decision, tightest
-from diana.core.errors import ConfigError, LimitExceeded
+from diana.core.errors import ConfigError
 from diana.core.exchange import adrive, drive
 from diana.core.limit import limits_from_spelling
 from diana.core.meter import Meter, meter_from_limit
@@ -30,9 +28,6 @@ from diana.waiting import (
     until_allowed,
     until_released,
 )
-
-P = ParamSpec("P")
-R = TypeVar("R")
 
 WHEN_DOWN = ("local", "open", "closed")
 
@@ -53,19 +48,15 @@ class _Limits:
     ) -> None:
         if when_down not in WHEN_DOWN:
             raise ConfigError(f"when_down is {when_down!r}; write one of {', '.join(WHEN_DOWN)}")
-        if clock is not None and not callable(clock):
-            raise ConfigError(
-                f"clock is {clock!r}; give a callable that returns whole microseconds"
-            )
-        if name is not None and not isinstance(name, str):
-            raise ConfigError(f"name is {name!r}; write a str")
+        if name is not None and (not isinstance(name, str) or not name):
+            raise ConfigError(f"name is {name!r}; write a str that is not empty")
+        self.timer = Timer(clock)
         self.owned = isinstance(store, str)
         self.store = open_store(store)
         if name is None and (self.store.shared or not self.owned):
             raise ConfigError("others count in this store too; give the limit a name=")
         self.meters = _meters(spelling, algo, burst, name or "limit", options)
         self.clock = clock
-        self.timer = Timer(clock)
         self.lines = Lines()
         one = len(self.meters) == 1
         self.take: Take = self.store.bind(self.meters[0], clock) if one else self._take_all
@@ -104,9 +95,6 @@ class Limiter:
     or words; `burst` and the other options are the algorithm's. On a store that others share, `name` is required.
     """
 
-    take: Take
-    """Charge the key; the Decision is true if it may pass. An attribute, not a method: it is the store's own fast lane."""
-
     def __init__(
         self,
         limit: str,
@@ -120,7 +108,12 @@ class Limiter:
         **algorithm_options: Any,
     ) -> None:
         self._limits = _Limits(limit, algo, burst, store, name, clock, when_down, algorithm_options)
-        self.take = self._limits.take
+        if type(self).take is Limiter.take:
+            self.take = self._limits.take  # type: ignore[method-assign]  # the store's own fast lane
+
+    def take(self, key: str, cost: int = 1) -> Decision:
+        """Charge the key; the Decision is true if it may pass."""
+        return self._limits.take(key, cost)
 
     def wait(self, key: str, cost: int = 1, timeout: float | None = None) -> Decision:
         """Take, sleeping as long as needed; past the timeout, the denial at once. First come, first served per key."""
@@ -144,6 +137,10 @@ class Limiter:
     def close(self) -> None:
         """Close the store, if this limiter opened it."""
         self._limits.close()
+
+    def released(self, decision: Decision) -> Decision:
+        """Sleep off the delay that a leaky bucket told; nothing to do for others."""
+        return self._drive(until_released(decision))
 
     def _drive(self, steps: Steps[Decision]) -> Decision:
         return drive(steps, self._perform)
@@ -202,6 +199,10 @@ class AsyncLimiter:
         """Close the store, if this limiter opened it."""
         self._limits.close()
 
+    async def released(self, decision: Decision) -> Decision:
+        """Sleep off the delay that a leaky bucket told; nothing to do for others."""
+        return await self._drive(until_released(decision))
+
     async def _drive(self, steps: Steps[Decision]) -> Decision:
         return await adrive(steps, self._perform)
 
@@ -213,85 +214,6 @@ class AsyncLimiter:
                 return await self._limits.timer.asleep(seconds)
             case Queue(ticket, seconds):
                 return await ticket.wait(seconds)
-
-
-def limit(
-    spelling: str,
-    *,
-    key: str | Callable[..., str] = "",
-    cost: int | Callable[..., int] = 1,
-    timeout: float | None = None,
-    fallback: Callable[..., Any] | None = None,
-    store: str | Store = "memory://",
-    name: str | None = None,
-    **limiter_options: Any,
-) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Limit calls of a function, method or coroutine.
-
-    Over the limit it calls `fallback` with the same arguments, or raises LimitExceeded. `key` and `cost` may be functions of the
-    call's arguments. With `timeout` it first waits that long. The counter is named after the function unless `name` is given. The
-    decorated function has its limiter as `.limiter`, to reset or peek at a key.
-    """
-    key_of = key if callable(key) else lambda *_, **__: key
-    cost_of = cost if callable(cost) else lambda *_, **__: cost
-
-    def decorate(function: Callable[P, R]) -> Callable[P, R]:
-        from inspect import isasyncgenfunction, iscoroutinefunction
-
-        if isasyncgenfunction(function):
-            raise ConfigError(
-                "@limit does not know when an async generator is called; limit what calls it"
-            )
-        named = name or _name_of(function)
-
-        if iscoroutinefunction(function):
-            alimiter = AsyncLimiter(spelling, store=store, name=named, **limiter_options)
-
-            @wraps(function)
-            async def alimited(*args: P.args, **kwargs: P.kwargs) -> Any:
-                who, price = key_of(*args, **kwargs), cost_of(*args, **kwargs)
-                if timeout is None:
-                    decision = await alimiter._drive(
-                        until_released(await alimiter.take(who, price))
-                    )
-                else:
-                    decision = await alimiter.wait(who, price, timeout)
-                if decision:
-                    return await function(*args, **kwargs)
-                if fallback is None:
-                    raise LimitExceeded(decision)
-                answer = fallback(*args, **kwargs)
-                return await answer if hasattr(answer, "__await__") else answer
-
-            alimited.limiter = alimiter  # type: ignore[attr-defined]
-            return cast("Callable[P, R]", alimited)
-
-        limiter = Limiter(spelling, store=store, name=named, **limiter_options)
-
-        @wraps(function)
-        def limited(*args: P.args, **kwargs: P.kwargs) -> R:
-            who, price = key_of(*args, **kwargs), cost_of(*args, **kwargs)
-            if timeout is None:
-                decision = limiter._drive(until_released(limiter.take(who, price)))
-            else:
-                decision = limiter.wait(who, price, timeout)
-            if decision:
-                return function(*args, **kwargs)
-            if fallback is None:
-                raise LimitExceeded(decision)
-            return cast("R", fallback(*args, **kwargs))
-
-        limited.limiter = limiter  # type: ignore[attr-defined]
-        return limited
-
-    return decorate
-
-
-def _name_of(function: Callable[..., Any]) -> str:
-    try:
-        return f"{function.__module__}.{function.__qualname__}"
-    except AttributeError:
-        raise ConfigError(f"{function!r} has no name to count by; give the limit a name=") from None
 
 
 def _meters(

@@ -18,12 +18,15 @@ less: the more is stored, the longer the interval.
 
 from __future__ import annotations
 
-from math import inf, isfinite
+from math import inf
 from threading import Lock
 
 from diana.core.contracts import Clock
 from diana.core.errors import ConfigError
 from diana.waiting import Timer, seconds_checked
+
+SMALLEST = 1e-9
+LARGEST = 10**12
 
 
 class Pacer:
@@ -101,8 +104,8 @@ class Pacer:
 
     def _reserve(self, n: int, timeout: float) -> float:
         """Seconds until the permits are free, or -1 if that is past the timeout."""
-        if n.__class__ is not int or n < 1:
-            raise ConfigError(f"{n!r} permits; write a whole number from 1")
+        if n.__class__ is not int or not 1 <= n <= LARGEST:
+            raise ConfigError(f"{n!r} permits; write a whole number from 1 to 10**12")
         with self._lock:
             now = self._store_idle_time()
             wait_us = max(0.0, self._free_at - now)
@@ -131,10 +134,9 @@ class Pacer:
         return sloped * mean_us + (spent - sloped) * self._stable_us
 
 
-def _positive(name: str, value: float, smallest: float | None = None) -> float:
-    number = isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
-    if not number or value < 0 or (smallest is None and value == 0):
-        raise ConfigError(
-            f"{name} is {value!r}; write a number {'above' if smallest is None else 'from'} 0"
-        )
+def _positive(name: str, value: float, smallest: float = SMALLEST) -> float:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or not (smallest <= value <= LARGEST or value == smallest):
+        words = f"above 0, at least {SMALLEST:g} and" if smallest else "from 0,"
+        raise ConfigError(f"{name} is {value!r}; write a number {words} at most 10**12")
     return float(value)

@@ -9,16 +9,20 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Awaitable, Callable, Generator
 from math import inf
-from threading import Event, Lock
+from threading import Event
 from time import sleep
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from diana.core.contracts import Clock
 from diana.core.decision import Decision
-from diana.core.errors import PatienceError
+from diana.core.errors import ConfigError, PatienceError
 from diana.stores.clock import wall_us
+from diana.stores.lock import fork_safe_lock
 
 T = TypeVar("T")
+
+LONGEST_PATIENCE = 1e6
+"""Seconds; who waits longer waits as long as it takes. Threads cannot be told to wait for ever so long."""
 
 
 class Ask(NamedTuple):
@@ -45,8 +49,8 @@ Steps = Generator[Ask | Sleep | Queue, Any, T]
 class Ticket(Protocol):
     """Shells bring their own: a thread waits otherwise than a task."""
 
-    def call(self) -> None:
-        """It is your turn."""
+    def call(self) -> bool:
+        """It is your turn; False if nobody is there any more."""
 
     def wait(self, seconds: float | None) -> Any:
         """Whether the turn came in time; for a task, something to await."""
@@ -54,9 +58,12 @@ class Ticket(Protocol):
 
 class ThreadTicket:
     def __init__(self) -> None:
-        called = Event()
-        self.call = called.set
-        self.wait = called.wait
+        self._called = Event()
+        self.wait = self._called.wait
+
+    def call(self) -> bool:
+        self._called.set()
+        return True
 
 
 class TaskTicket:
@@ -66,9 +73,13 @@ class TaskTicket:
         self._loop = asyncio.get_running_loop()
         self._called: asyncio.Future[None] = self._loop.create_future()
 
-    def call(self) -> None:
-        # The one before may run in another thread's loop.
-        self._loop.call_soon_threadsafe(self._resolve)
+    def call(self) -> bool:
+        # The one before may run in another thread's loop, and this one's may be closed.
+        try:
+            self._loop.call_soon_threadsafe(self._resolve)
+        except RuntimeError:
+            return False
+        return True
 
     def _resolve(self) -> None:
         if not self._called.done():
@@ -85,7 +96,7 @@ class Lines:
     """One line per key, there only while somebody stands in it."""
 
     def __init__(self) -> None:
-        self._lock = Lock()
+        self._lock = fork_safe_lock()
         self._lines: dict[str, deque[Ticket]] = {}
 
     def join(self, key: str, ticket: Ticket) -> bool:
@@ -97,19 +108,32 @@ class Lines:
 
     def leave(self, key: str, ticket: Ticket) -> None:
         with self._lock:
-            line = self._lines[key]
+            line = self._lines.get(key)
+            if line is None or ticket not in line:
+                return
             was_first = line[0] is ticket
             line.remove(ticket)
             if not line:
                 del self._lines[key]
             elif was_first:
-                line[0].call()
+                self._call_next(line)
+                if not line:
+                    del self._lines[key]
+
+    def _call_next(self, line: deque[Ticket]) -> None:
+        """The first who is still there."""
+        while line and not line[0].call():
+            line.popleft()
 
 
 class Timer:
     """How long, by which clock: a clock that brings its own `sleep` is slept on."""
 
     def __init__(self, clock: Clock | None) -> None:
+        if clock is not None and (not callable(clock) or clock().__class__ is not int):
+            raise ConfigError(
+                f"clock is {clock!r}; give a callable that returns whole microseconds (int)"
+            )
         self.now: Clock = clock or wall_us
         self._sleep: Callable[[float], None] | None = getattr(clock, "sleep", None)
         self._asleep: Callable[[float], Awaitable[None]] | None = getattr(clock, "asleep", None)
@@ -138,9 +162,8 @@ def until_allowed(
 ) -> Steps[Decision]:
     """Take, and if denied sleep until due and take again; past the timeout, the denial."""
     ends = timer.now() + seconds_checked(timeout) * 1_000_000
-    first = lines.join(key, ticket)
     try:
-        if not first:
+        if not lines.join(key, ticket):
             decision: Decision = yield Ask("peek", (key, cost))
             if _too_late(decision, timer.now(), ends):
                 return decision
@@ -155,10 +178,11 @@ def until_allowed(
             yield Sleep(decision.outcome[2] / 1_000_000)
     finally:
         lines.leave(key, ticket)
-    overtime_us = round(decision.outcome[4] - (ends - timer.now())) if ends < inf else 0
-    if decision and overtime_us > 0:
+    delay_us = decision.outcome[4]
+    patience_us = max(0.0, ends - timer.now())
+    if delay_us > patience_us:
         yield Ask("refund", (decision,))
-        return (yield from refused(decision, overtime_us))
+        return (yield from refused(decision, delay_us - int(patience_us)))
     return (yield from until_released(decision))
 
 
@@ -191,4 +215,4 @@ def seconds_checked(timeout: float | None) -> float:
         return inf
     if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout >= 0:
         raise PatienceError(timeout)
-    return timeout
+    return timeout if timeout < LONGEST_PATIENCE else inf

@@ -65,6 +65,16 @@ def test_more_than_was_charged_never_comes_back(code: str) -> None:
     assert room_after_refund(code, 3, 9, 0) == (10, 7)
 
 
+def test_a_window_that_was_given_back_whole_begins_anew() -> None:
+    window = meter_from_limit("w", Limit(2, 60 * SECOND_US), algorithms()["W"], {"align": "first"})
+    decide, params = window.decide, window.params
+    state, _ = decide(None, params, 1, BEGIN_US)
+    assert state is not None
+    state = window.algorithm.refund(state, params, 1, BEGIN_US, BEGIN_US)
+    later = BEGIN_US + 59 * SECOND_US
+    assert decide(state, params, 2, later)[1] == decide(None, params, 2, later)[1]
+
+
 def test_a_log_strikes_out_only_the_charge_of_that_moment() -> None:
     log = ten_per_second("SL")
     state: State | None = None

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import gc
+import os
+import signal
 import subprocess
 import sys
-from threading import Barrier, Thread
+from threading import Barrier, Event, Thread
 
 import pytest
 
@@ -154,6 +156,57 @@ def test_limits_on_one_store_share_its_bound() -> None:
         for limiter in limiters:
             limiter.take(f"k{number}")
     assert len(store) == 20
+
+
+def test_an_interrupt_leaves_no_lock_locked() -> None:
+    """A signal may strike between any two steps; whoever goes on after it must be able to take."""
+    limiter = Limiter("1000000/second")
+    struck = 0
+
+    class Struck(Exception):
+        pass
+
+    def strike(*_: object) -> None:
+        raise Struck
+
+    before = signal.signal(signal.SIGALRM, strike)
+    try:
+        while struck < 300:
+            try:
+                signal.setitimer(signal.ITIMER_REAL, 0.000_2)
+                while True:
+                    limiter.take("k")
+            except Struck:
+                struck += 1
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    store = limiter._limits.store
+    assert isinstance(store, MemoryStore)
+    assert not store._lock.locked()
+
+
+@pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")
+def test_a_forked_child_can_take() -> None:
+    limiter = Limiter("1000000/second")
+    done = Event()
+
+    def push() -> None:
+        while not done.is_set():
+            limiter.take("k")
+
+    thread = Thread(target=push)
+    thread.start()
+    try:
+        for _ in range(30):
+            child = os.fork()
+            if child == 0:
+                signal.alarm(10)
+                os._exit(0 if limiter.take("k").limit else 1)
+            assert os.waitpid(child, 0)[1] == 0
+    finally:
+        done.set()
+        thread.join()
 
 
 FLOOD = """

@@ -53,8 +53,9 @@ class BucketParams:
     tick: int
     """In µs."""
     limit: int
-    fine: int | None
-    """`per` itself if a tick is one µs, else None: a state that holds this very object needs no conversion."""
+    hot: tuple[int, int, int, int, int, int | None, tuple[bool, int, int, int, int]]
+    """Capacity, per, leak, leak - 1 (to round up), free; `per` once more if a tick is one µs, else None: a state that holds this
+    very object needs no conversion; and what the first request is told. A plain tuple: it is unpacked on every request."""
 
 
 class Scale(NamedTuple):
@@ -83,34 +84,33 @@ def bucket_params(scale: Scale, capacity: int, free: int) -> BucketParams:
     drain = -(-capacity // leak)
     if drain * tick >= WHOLE:
         raise ConfigError("so large a burst would take centuries to refill; write a smaller one")
-    fine = per if tick == 1 else None
-    return BucketParams(capacity, free, per, leak, drain, tick, capacity // per, fine)
+    limit = capacity // per
+    first = (True, limit - 1, 0, -(-per // leak) * tick, 0)
+    hot = (capacity, per, leak, leak - 1, free, per if tick == 1 else None, first)
+    return BucketParams(capacity, free, per, leak, drain, tick, limit, hot)
 
 
 def decide(
     state: State | None, params: BucketParams, cost: int, now: int
 ) -> tuple[State | None, tuple[bool, int, int, int, int]]:
-    if state is None:
-        if params.fine is None:
-            return _decide_slowly(state, params, cost, now)
-        level = 0
-    else:
+    capacity, per, leak, almost, free, fine, first = params.hot
+    if state is not None:
         level, stamp, scale = state
         elapsed = now - stamp
-        if elapsed < 0 or scale is not params.fine or level > params.capacity:
+        if elapsed < 0 or scale is not fine or level > capacity:
             return _decide_slowly(state, params, cost, now)
         # Lua and C clamp `elapsed` to `drain` first, to stay below 2**53; here the product may be as large as it likes.
-        level -= elapsed * params.leak
-        if level < 0:
-            level = 0
-    per = params.per
-    after = level + per * cost
-    room = params.capacity - after
-    if room < 0:
+        level -= elapsed * leak
+        if level > 0:
+            after = level + per * cost
+            room = capacity - after
+            if room < 0:
+                return _decide_slowly(state, params, cost, now)
+            delay = 0 if level <= free or not cost else -((free - level) // leak)
+            return (after, now, per), (True, room // per, 0, (after + almost) // leak, delay)
+    if cost != 1 or fine is None:
         return _decide_slowly(state, params, cost, now)
-    leak = params.leak
-    delay = 0 if level <= params.free or not cost else -((params.free - level) // leak)
-    return (after, now, per), (True, room // per, 0, -(-after // leak), delay)
+    return (per, now, per), first
 
 
 def _decide_slowly(

@@ -49,14 +49,19 @@ class LeakyBucket:
         for option, value in (("burst", burst), ("delay", delay)):
             if value is not None and (value.__class__ is not int or not 0 <= value <= LARGEST_RPU):
                 raise ConfigError(
-                    f"{option} is {value!r}; a leaky bucket queues a whole number of requests from 0"
+                    f"{option} is {value!r}; a leaky bucket queues a whole number of requests from 0",
+                    path=option,
                 )
         if nodelay.__class__ is not bool:
-            raise ConfigError(f"nodelay is {nodelay!r}; write true or false")
+            raise ConfigError(f"nodelay is {nodelay!r}; write true or false", path="nodelay")
         if nodelay and delay is not None:
-            raise ConfigError("nodelay lets nobody wait, so delay has no meaning; drop one")
+            raise ConfigError(
+                "nodelay lets nobody wait, so delay has no meaning; drop one", path="delay"
+            )
         if nodelay and max_wait is not None:
-            raise ConfigError("nodelay lets nobody wait, so max_wait has no meaning; drop one")
+            raise ConfigError(
+                "nodelay lets nobody wait, so max_wait has no meaning; drop one", path="max_wait"
+            )
         free = delay or 0
         max_wait_us = _max_wait_us(max_wait, burst)
         places = _places(limit, burst, free, max_wait_us)
@@ -65,7 +70,7 @@ class LeakyBucket:
         if max_wait_us is not None:
             held = (1 + free) * scale.per + max_wait_us // scale.tick * scale.leak
             if burst is not None and held < capacity:
-                raise ConfigError(_contradiction(limit, burst, free, max_wait_us))
+                raise ConfigError(_contradiction(limit, burst, free, max_wait_us), path="max_wait")
             capacity = min(capacity, held)
         return bucket.bucket_params(scale, capacity, free=capacity if nodelay else free * scale.per)
 
@@ -77,7 +82,9 @@ class LeakyBucket:
 def _max_wait_us(max_wait: str | None, burst: int | None) -> int | None:
     if max_wait is not None:
         if not isinstance(max_wait, str):
-            raise ConfigError(f"max_wait is {max_wait!r}; write a duration such as 2s")
+            raise ConfigError(
+                f"max_wait is {max_wait!r}; write a duration such as 2s", path="max_wait"
+            )
         return micros_from_spelling(max_wait)
     return SECOND_US if burst is None else None
 

@@ -20,7 +20,10 @@ from typing import Any
 from diana.core.contracts import Algorithm, State
 from diana.core.decision import NEVER
 from diana.core.duration import SECOND_US
+from diana.core.errors import ConfigError
 from diana.core.limit import Limit
+
+MOST_ENTRIES = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +40,12 @@ class SlidingLog:
     examples: tuple[Mapping[str, Any], ...] = ({},)
 
     def params(self, limit: Limit) -> LogParams:
+        if limit.rpu > MOST_ENTRIES:
+            raise ConfigError(
+                f"a sliding log keeps every request, and {limit.rpu:,} are too many; write at most {MOST_ENTRIES:,}, "
+                "or take a sliding window (SW)",
+                path="rpu",
+            )
         return LogParams(limit.rpu, limit.unit_us)
 
     @staticmethod

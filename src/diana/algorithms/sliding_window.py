@@ -43,7 +43,9 @@ class SlidingWindow:
 
     def params(self, limit: Limit, slices: int = 10) -> SlidingParams:
         if slices.__class__ is not int or not 1 <= slices <= MOST_SLICES:
-            raise ConfigError(f"slices is {slices!r}; write a whole number from 1 to {MOST_SLICES}")
+            raise ConfigError(
+                f"slices is {slices!r}; write a whole number from 1 to {MOST_SLICES}", path="slices"
+            )
         # Rounded up: the slices must cover the unit, or a unit could see more than the limit.
         return SlidingParams(limit.rpu, -(-limit.unit_us // slices), slices)
 

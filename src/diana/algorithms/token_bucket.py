@@ -32,7 +32,8 @@ class TokenBucket:
         size = limit.rpu if burst is None else burst
         if size.__class__ is not int or not 1 <= size <= LARGEST_RPU:
             raise ConfigError(
-                f"burst is {size!r}; a token bucket holds a whole number of tokens from 1"
+                f"burst is {size!r}; a token bucket holds a whole number of tokens from 1",
+                path="burst",
             )
         scale = bucket.scale_from_limit(limit, size)
         capacity = size * scale.per

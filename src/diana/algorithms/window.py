@@ -43,7 +43,7 @@ class Window:
     def params(self, limit: Limit, align: str = "epoch") -> WindowParams:
         word = align.lower() if isinstance(align, str) else align
         if word not in ("epoch", "first"):
-            raise ConfigError(f"align is {align!r}; write epoch or first")
+            raise ConfigError(f"align is {align!r}; write epoch or first", path="align")
         return WindowParams(limit.rpu, limit.unit_us, word == "epoch")
 
     @staticmethod
@@ -54,7 +54,7 @@ class Window:
         start, count = now - now % unit if at_epoch else now, 0
         if state is not None:
             began, counted = state
-            if now - began < unit:
+            if counted and now - began < unit:
                 count = counted
                 if began - now > SECOND_US:
                     state = (start, count)

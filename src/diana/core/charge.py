@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from diana.core.errors import CostError
@@ -18,6 +19,10 @@ class Charge(NamedTuple):
     meter: Meter
     key: str
     cost: int = 1
+
+
+Charges = Sequence[tuple[Meter, str, int]]
+"""What a store takes: charges, or plain tuples of the same, which cost a third to make."""
 
 
 def checked_cost(cost: int) -> int:

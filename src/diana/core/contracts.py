@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from diana.core.charge import Charge
+    from diana.core.charge import Charges
     from diana.core.decision import Decision
     from diana.core.meter import Meter
+    from diana.core.request import Request
+    from diana.core.verdict import Verdict
 
 Clock = Callable[[], int]
 """Whole microseconds since the epoch."""
 
 State = tuple[int, ...]
 """What is remembered of one key: whole numbers, flat, so that every store can hold it. None: never seen."""
+
+
+Decide = Callable[
+    [State | None, Any, int, int], tuple[State | None, tuple[bool, int, int, int, int]]
+]
+"""`decide(state, params, cost, now)`: see Algorithm."""
 
 
 class Params(Protocol):
@@ -75,13 +83,13 @@ class Store(Protocol):
     def bind(self, meter: Meter, clock: Clock | None = None) -> Take:
         """The fast lane for one limit: whatever can be computed before the first request is computed here."""
 
-    def decide(self, charges: Sequence[Charge], now: int | None = None) -> list[Decision]:
+    def decide(self, charges: Charges, now: int | None = None) -> list[Decision]:
         """Charge all, or none if one is denied. A passing one beside a denied one shows what it has without the charge."""
 
-    def peek(self, charges: Sequence[Charge], now: int | None = None) -> list[Decision]:
+    def peek(self, charges: Charges, now: int | None = None) -> list[Decision]:
         """What `decide` would answer; nothing is written."""
 
-    def refund(self, charges: Sequence[Charge], at: int, now: int | None = None) -> None:
+    def refund(self, charges: Charges, at: int, now: int | None = None) -> None:
         """Take back charges that were made at `at`, as far as they still count."""
 
     def reset(self, meter: Meter, key: str) -> None:
@@ -89,3 +97,9 @@ class Store(Protocol):
 
     def close(self) -> None:
         """Let go of connections and threads."""
+
+
+class Observer(Protocol):
+    """Told of every verdict, after it was made; what it raises is logged and forgotten."""
+
+    def __call__(self, request: Request, verdict: Verdict) -> None: ...

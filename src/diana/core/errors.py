@@ -11,7 +11,7 @@ DianaError
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from diana.core.decision import Decision
@@ -37,6 +37,8 @@ class ConfigError(DianaError, ValueError):
         self.line = line
         self.column = column
         self.path = path
+        self.errors: tuple[ConfigError, ...] = (self,)
+        """Every mistake of a file, each with its own place."""
 
 
 class CostError(DianaError, ValueError):
@@ -48,6 +50,9 @@ class CostError(DianaError, ValueError):
         )
         self.cost = cost
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.cost,)
+
 
 class KeyTypeError(DianaError, TypeError):
     """A key is a str: what looks the same must be the same in every store."""
@@ -55,6 +60,9 @@ class KeyTypeError(DianaError, TypeError):
     def __init__(self, key: object) -> None:
         super().__init__(f"a key is a str, not {type(key).__name__}; write str(key)")
         self.key = key
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.key,)
 
 
 class PatienceError(DianaError, ValueError):
@@ -65,6 +73,9 @@ class PatienceError(DianaError, ValueError):
             f"timeout is {_shortened(timeout)}; write seconds from 0, or None to wait as long as it takes"
         )
         self.timeout = timeout
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.timeout,)
 
 
 class StoreError(DianaError):
@@ -79,6 +90,9 @@ class LimitExceeded(DianaError):
         when = "it can never pass" if again is None else f"retry after {again:g} s"
         super().__init__(f"over the limit of {decision.limit}: {when}")
         self.decision = decision
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.decision,)
 
 
 def _shortened(value: object) -> str:

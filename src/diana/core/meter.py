@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
-from diana.core.contracts import Algorithm, Params
+from diana.core.contracts import Algorithm, Decide, Params
 from diana.core.duration import spelling_from_micros
 from diana.core.errors import ConfigError
 from diana.core.limit import Limit
 
 
-class Meter(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Meter:
     """Charges with the same `id` and key meet in one counter.
 
     The id holds what a counter's state depends on: the name, the algorithm, the unit, and options such as `slices`. It does
@@ -22,6 +24,8 @@ class Meter(NamedTuple):
     limit: Limit
     algorithm: Algorithm
     params: Params
+    decide: Decide
+    """The algorithm's, at hand."""
 
 
 def meter_from_limit(
@@ -35,7 +39,7 @@ def meter_from_limit(
     params = algorithm.params(limit, **given)
     parts = [name, algorithm.code, spelling_from_micros(limit.unit_us)]
     parts += [f"{option}={getattr(params, option)}" for option in algorithm.identity]
-    return Meter("|".join(parts), limit, algorithm, params)
+    return Meter("|".join(parts), limit, algorithm, params, algorithm.decide)
 
 
 def _foreign(option: str, algorithm: Algorithm) -> str:

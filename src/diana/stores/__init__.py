@@ -12,7 +12,7 @@ from diana.core.plugins import plugin
 def open_store(store: str | Store) -> Store:
     """A store by URL; the scheme names the entry point."""
     if not isinstance(store, str):
-        if not callable(getattr(store, "bind", None)):
+        if isinstance(store, type) or not callable(getattr(store, "bind", None)):
             raise ConfigError(
                 f"{store!r} is no store; write a URL such as memory://, or give a store"
             )

@@ -15,20 +15,18 @@ everything (a pause that grows with the keys).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
 from hashlib import sha256
-from threading import Lock
 from time import monotonic_ns
-from typing import NamedTuple
-from urllib.parse import parse_qsl, urlsplit
 
-from diana.core.charge import ONE, Charge, checked_cost
+from diana.core.charge import ONE, Charges, checked_cost
 from diana.core.contracts import Clock, State, Take
 from diana.core.decision import Decision
 from diana.core.errors import ConfigError, KeyTypeError
 from diana.core.meter import Meter
 from diana.stores.agenda import NO_TIME, SLOT_BITS, Agenda, Slot
 from diana.stores.clock import EPOCH_OFFSET_US, wall_us
+from diana.stores.lock import fork_safe_lock
 
 MAX_KEYS = 1_000_000
 LONGEST_KEY = 512
@@ -42,17 +40,9 @@ OVERFULL = -1
 Kept = str | bytes
 """A key as it is kept; a long one as a digest, in bytes, which no key can be mistaken for."""
 
+_URL = re.compile(r"memory://(?:\?max_keys=([0-9]{1,12}))?", re.IGNORECASE)
+
 _new = tuple.__new__
-
-
-class Weighed(NamedTuple):
-    """A charge on the scales: nothing is written yet."""
-
-    table: Table
-    key: Kept
-    before: State | None
-    after: State | None
-    decision: Decision
 
 
 class Table:
@@ -62,11 +52,13 @@ class Table:
         self.number = number
         self.meter = meter
         self.states: dict[Kept, State | None] = {}
+        self.turn = 0
+        """The last time several charges were weighed together and this table was among them."""
         self.most = 0
 
     def rest(self, key: Kept, cost: int, now: int) -> tuple[bool, int, int, int, int]:
         """What a charge would find, without making it."""
-        return self.meter.algorithm.decide(self.states[key], self.meter.params, cost, now)[1]
+        return self.meter.decide(self.states[key], self.meter.params, cost, now)[1]
 
     def forget(self, key: Kept) -> None:
         states = self.states
@@ -80,6 +72,10 @@ class Table:
             self.most = len(states)
 
 
+Weighed = tuple[Table, Kept, State | None, State | None]
+"""A charge on the scales: its table and key, the state it found, the state it would leave."""
+
+
 class MemoryStore:
     """`memory://`, or `memory://?max_keys=50000`."""
 
@@ -90,12 +86,13 @@ class MemoryStore:
             raise ConfigError(f"max_keys is {max_keys!r}; write a whole number from 1")
         self._max_keys = max_keys
         self._keys = 0
-        self._lock = Lock()
+        self._lock = fork_safe_lock()
         self._tables: dict[str, Table] = {}
         self._numbered: list[Table] = []
         self._expiring: Agenda[Table, Kept] = Agenda(self._numbered)
         self._blocked: Agenda[Table, Kept] = Agenda(self._numbered)
         self._due = NO_TIME
+        self._turn = 0
 
     def __len__(self) -> int:
         """How many keys are remembered."""
@@ -103,66 +100,68 @@ class MemoryStore:
 
     @classmethod
     def from_url(cls, url: str) -> MemoryStore:
-        parts = urlsplit(url)
-        settings = dict(parse_qsl(parts.query, keep_blank_values=True))
-        text = settings.pop("max_keys", str(MAX_KEYS))
-        if settings or parts.netloc or parts.path or not (text.isascii() and text.isdigit()):
+        spelled = _URL.fullmatch(url)
+        if spelled is None:
             raise ConfigError(
                 f"{url!r} is no memory store; write memory:// or memory://?max_keys=N"
             )
-        return cls(int(text))
+        return cls(int(spelled[1] or MAX_KEYS))
 
     def bind(self, meter: Meter, clock: Clock | None = None) -> Take:
         with self._lock:
             table = self._table(meter)
-        # Bound methods: half the price of a `with`, and a tenth of a `take`.
-        acquire, release = self._lock.acquire, self._lock.release
+        # Taking the lock by a loop over its acquire costs half of a `with`; and unlike after a call of acquire(), no signal
+        # can strike between the taking and the `try`, which would leave it locked for ever.
+        taken, release = iter(self._lock.acquire, None), self._lock.release
         states, get = table.states, table.states.get
-        decide, params, limit = meter.algorithm.decide, meter.params, meter.params.limit
+        decide, params, limit = meter.decide, meter.params, meter.params.limit
 
         def take(key: str, cost: int = 1) -> Decision:
             """Charge the key; the Decision is true if it may pass."""
             if cost is not ONE:
                 cost = checked_cost(cost)
-            acquire()
-            try:
-                now = monotonic_ns() // 1_000 + EPOCH_OFFSET_US if clock is None else clock()
-                state = get(key)
-                if state is None:
-                    outcome = self._meet(table, meter, storable(key), cost, now)
-                else:
-                    after, outcome = decide(state, params, cost, now)
-                    if after is not state and cost:
-                        states[key] = after
-                if now >= self._due:
-                    self._tend(now)
-            finally:
-                release()
+            for _ in taken:
+                try:
+                    now = monotonic_ns() // 1_000 + EPOCH_OFFSET_US if clock is None else clock()
+                    state = get(key)
+                    if state is None:
+                        outcome = self._meet(table, meter, storable(key), cost, now)
+                    else:
+                        after, outcome = decide(state, params, cost, now)
+                        if after is not state and cost:
+                            states[key] = after
+                    if now >= self._due:
+                        self._tend(now)
+                finally:
+                    release()
+                break
             return _new(Decision, (outcome, limit, key, cost, now, False))
 
         return take
 
-    def decide(self, charges: Sequence[Charge], now: int | None = None) -> list[Decision]:
+    def decide(self, charges: Charges, now: int | None = None) -> list[Decision]:
         with self._lock:
             if now is None:
-                now = wall_us()
-            weighed = self._weigh(charges, now)
-            allowed = all(one.decision for one in weighed)
-            for table, key, before, after, decision in weighed:
-                # A denied state is the one it was, unless its clock was set back and it is stamped anew.
-                if after is not before and (decision.cost if allowed else not decision):
-                    self._write(table, key, after, now + decision.outcome[3])
+                now = monotonic_ns() // 1_000 + EPOCH_OFFSET_US
+            decisions, weighed, allowed = self._weigh(charges, now)
+            if allowed:
+                for table, key, before, after in weighed:
+                    if before is not None:
+                        table.states[key] = after
+                    elif after is not None:
+                        self._write(table, key, after, now)
+            else:
+                decisions = self._denied(decisions, weighed)
             if now >= self._due:
                 self._tend(now)
-        return [one.decision for one in weighed] if allowed else _uncharged(weighed)
+        return decisions
 
-    def peek(self, charges: Sequence[Charge], now: int | None = None) -> list[Decision]:
+    def peek(self, charges: Charges, now: int | None = None) -> list[Decision]:
         with self._lock:
-            weighed = self._weigh(charges, wall_us() if now is None else now)
-        allowed = all(one.decision for one in weighed)
-        return [one.decision for one in weighed] if allowed else _uncharged(weighed)
+            decisions, weighed, allowed = self._weigh(charges, wall_us() if now is None else now)
+            return decisions if allowed else _uncharged(decisions, weighed)
 
-    def refund(self, charges: Sequence[Charge], at: int, now: int | None = None) -> None:
+    def refund(self, charges: Charges, at: int, now: int | None = None) -> None:
         with self._lock:
             if now is None:
                 now = wall_us()
@@ -188,9 +187,9 @@ class MemoryStore:
     ) -> tuple[bool, int, int, int, int]:
         """Charge a key that may be new, or too long to be kept as it is."""
         before = table.states.get(key)
-        after, outcome = meter.algorithm.decide(before, meter.params, cost, now)
+        after, outcome = meter.decide(before, meter.params, cost, now)
         if after is not before and cost:
-            self._write(table, key, after, now + outcome[3])
+            self._write(table, key, after, now)
         return outcome
 
     def _table(self, meter: Meter) -> Table:
@@ -202,29 +201,49 @@ class MemoryStore:
             table.meter = meter
         return table
 
-    def _weigh(self, charges: Sequence[Charge], now: int) -> list[Weighed]:
-        """Each charge by itself; a second one to the same counter finds the first."""
+    def _weigh(self, charges: Charges, now: int) -> tuple[list[Decision], list[Weighed], bool]:
+        """Each charge by itself, and whether all pass; nothing is written yet."""
+        self._turn = turn = self._turn + 1
+        tables = self._tables
+        decisions: list[Decision] = []
         weighed: list[Weighed] = []
-        poured: dict[tuple[str, Kept], State | None] = {}
+        allowed = True
         for meter, key, cost in charges:
             if cost is not ONE:
                 cost = checked_cost(cost)
-            table = self._table(meter)
-            kept = storable(key)
-            counter = (meter.id, kept)
-            before = poured[counter] if counter in poured else table.states.get(kept)
-            after, outcome = meter.algorithm.decide(before, meter.params, cost, now)
-            poured[counter] = after if cost else before
-            decision = _new(Decision, (outcome, meter.params.limit, key, cost, now, False))
-            weighed.append(Weighed(table, kept, before, after, decision))
-        return weighed
+            table = tables.get(meter.id)
+            if table is None or table.meter is not meter:
+                table = self._table(meter)
+            kept: Kept = key
+            before = table.states.get(key)
+            if before is None:
+                kept = storable(key)
+                before = table.states.get(kept)
+            if table.turn == turn:
+                before = _poured(weighed, table, kept, before)
+            table.turn = turn
+            params = meter.params
+            after, outcome = meter.decide(before, params, cost, now)
+            if not outcome[0]:
+                allowed = False
+            decisions.append(_new(Decision, (outcome, params.limit, key, cost, now, False)))
+            weighed.append((table, kept, before, after if cost else before))
+        return decisions, weighed, allowed
 
-    def _write(self, table: Table, key: Kept, state: State | None, expires_us: int) -> None:
+    def _denied(self, decisions: list[Decision], weighed: list[Weighed]) -> list[Decision]:
+        for decision, (table, key, before, after) in zip(decisions, weighed, strict=True):
+            # A denied state is the one it was, unless its clock was set back and it is stamped anew.
+            if after is not before and not decision:
+                table.states[key] = after
+        return _uncharged(decisions, weighed)
+
+    def _write(self, table: Table, key: Kept, state: State | None, now: int) -> None:
+        """A key that may be new; if so, it is to be forgotten some day."""
         known = key in table.states
         table.states[key] = state
         if not known:
             self._keys += 1
-            self._expiring.put(expires_us + GRACE_US, table.number, key)
+            self._expiring.put(now + table.rest(key, 0, now)[3] + GRACE_US, table.number, key)
             self._plan()
 
     def _plan(self) -> None:
@@ -275,13 +294,22 @@ class MemoryStore:
         self._keys -= 1
 
 
-def _uncharged(weighed: list[Weighed]) -> list[Decision]:
+def _poured(weighed: list[Weighed], table: Table, key: Kept, before: State | None) -> State | None:
+    """A second charge to the same counter finds the first."""
+    for other, its_key, _, after in reversed(weighed):
+        if other is table and its_key == key:
+            return after
+    return before
+
+
+def _uncharged(decisions: list[Decision], weighed: list[Weighed]) -> list[Decision]:
     """One denies, so the others show what they have without the charge."""
     shown = []
-    for table, _, before, _, decision in weighed:
+    for decision, (table, _, before, _) in zip(decisions, weighed, strict=True):
         if decision:
-            decide, params = table.meter.algorithm.decide, table.meter.params
-            decision = decision._replace(outcome=decide(before, params, 0, decision.at)[1])
+            meter = table.meter
+            outcome = meter.decide(before, meter.params, 0, decision.at)[1]
+            decision = decision._replace(outcome=outcome)
         shown.append(decision)
     return shown
 

@@ -14,6 +14,7 @@ from diana.core.limit import Limit
 from diana.core.meter import Meter, meter_from_limit
 from diana.core.plugins import algorithms
 from diana.testing.fake_clock import FakeClock
+from diana.testing.laws import assertions_needed
 
 BEGIN_US = 1_700_000_000_000_000
 SECOND_US = 1_000_000
@@ -22,6 +23,7 @@ ODD_KEYS = ("", " ", "a", "A", "a|b", "a:b", "{a}", "ä", "\x00", "\n", "a" * 60
 
 def store_contract(open_store: Callable[[], Store], *, examples: int = 50) -> None:
     """Raise AssertionError with what the store got wrong. `open_store` gives an empty store each time."""
+    assertions_needed()
     for algorithm in algorithms().values():
         _same_as_the_algorithm(open_store, algorithm, examples)
         _bound_is_the_same(open_store, algorithm)

@@ -42,6 +42,7 @@ def algorithm_laws(algorithm: Algorithm, *, examples: int = 200) -> None:
     """Raise AssertionError with the smallest history that breaks a law."""
     from hypothesis import HealthCheck, given, settings
 
+    assertions_needed()
     for options in algorithm.examples:
 
         @settings(
@@ -57,6 +58,13 @@ def algorithm_laws(algorithm: Algorithm, *, examples: int = 200) -> None:
             _check(algorithm, history)
 
         laws_hold()
+
+
+def assertions_needed() -> None:
+    if not __debug__:
+        raise RuntimeError(
+            "python -O switches off the assertions that check the laws; run without it"
+        )
 
 
 def _histories(options: Mapping[str, Any]) -> Any:

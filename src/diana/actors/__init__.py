@@ -1,0 +1,73 @@
+"""Who is asking? From the spelling in a rule to a function that gives a request's key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from difflib import get_close_matches
+from typing import NamedTuple, cast
+
+from diana.core.actor import Actor, Identity, Surroundings
+from diana.core.errors import ConfigError
+from diana.core.key import key_from_parts, key_from_secret, key_from_value
+from diana.core.plugins import entries, plugin
+from diana.core.request import Request
+
+KeyOf = Callable[[Request], str | None]
+
+ALSO_WRITTEN = {"actor": "account"}
+
+
+class Spelled(NamedTuple):
+    """`header X-Tenant`: its canonical spelling, what it finds, and how its values become keys."""
+
+    spelling: str
+    identity: Identity
+    key_from: Callable[[str], str]
+
+
+def actor_from_spelling(text: str, surroundings: Surroundings) -> Spelled:
+    word, _, argument = text.strip().partition(" ")
+    word, argument = word.lower(), argument.strip()
+    word = ALSO_WRITTEN.get(word, word)
+    if word not in entries("actors"):
+        raise ConfigError(_unknown(text, word))
+    actor = cast("Actor", plugin("actors", word))
+    if actor.argument is None and argument:
+        raise ConfigError(f"{argument!r} behind {word!r}; write just {word}")
+    if actor.argument is not None and not argument:
+        raise ConfigError(f"{word!r} of what? write {word} {actor.argument}")
+    spelling = f"{word} {argument}" if argument else word
+    key_from = key_from_secret if actor.secret else key_from_value
+    return Spelled(spelling, actor.identity(argument, surroundings), key_from)
+
+
+def key_of(actors: list[Spelled]) -> KeyOf:
+    """A request's key by these actors together; None if one of them finds nothing."""
+    if [actor.spelling for actor in actors] == ["all"]:
+        return lambda _: "="
+    if len(actors) == 1:
+        _, identity, key_from = actors[0]
+
+        def key_of_one(request: Request) -> str | None:
+            value = identity(request)
+            return None if value is None else key_from(value)
+
+        return key_of_one
+
+    def key_of_several(request: Request) -> str | None:
+        keys = []
+        for _, identity, key_from in actors:
+            value = identity(request)
+            if value is None:
+                return None
+            keys.append(key_from(value))
+        return key_from_parts(keys)
+
+    return key_of_several
+
+
+def _unknown(text: str, word: str) -> str:
+    known = sorted(entries("actors"))
+    near = get_close_matches(word, known, 1)
+    hint = f"did you mean {near[0]}? " if near else ""
+    return f"{text!r} is no actor; {hint}write one of {', '.join(known)}"

@@ -1,0 +1,12 @@
+"""`account`, also written `actor`: whoever `identity: account:` says."""
+
+from __future__ import annotations
+
+from diana.core.actor import Actor, Identity, Surroundings
+
+
+def _identity(argument: str, surroundings: Surroundings) -> Identity:
+    return surroundings.account
+
+
+account = Actor(_identity, secret=True)

@@ -1,0 +1,14 @@
+"""`cookie NAME`: the value of a cookie. Two that contradict each other say nothing."""
+
+from __future__ import annotations
+
+from diana.core.actor import Actor, Identity, Surroundings
+from diana.core.request import checked_token
+
+
+def _identity(argument: str, surroundings: Surroundings) -> Identity:
+    name = checked_token(argument, "cookie session")
+    return lambda request: request.cookie(name)
+
+
+cookie = Actor(_identity, argument="NAME", secret=True)

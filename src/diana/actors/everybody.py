@@ -1,0 +1,12 @@
+"""`all`: everybody together."""
+
+from __future__ import annotations
+
+from diana.core.actor import Actor, Identity, Surroundings
+
+
+def _identity(argument: str, surroundings: Surroundings) -> Identity:
+    return lambda request: ""
+
+
+everybody = Actor(_identity)

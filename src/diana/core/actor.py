@@ -1,0 +1,33 @@
+"""Kinds of identity: what stands behind the first word of a rule's `actor`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from diana.core.address import Proxies
+from diana.core.request import Request
+from diana.core.url import Url
+
+Identity = Callable[[Request], str | None]
+"""Who is asking? None if the request does not say."""
+
+
+class Surroundings(NamedTuple):
+    """What an actor may know of the rule it stands in."""
+
+    url: Url
+    proxies: Proxies
+    account: Identity
+    device: Identity
+
+
+class Actor(NamedTuple):
+    """`header X-Tenant` is made by `header`, given `X-Tenant`."""
+
+    identity: Callable[[str, Surroundings], Identity]
+    """Check what can be checked at load (ConfigError); look up per request what it returns."""
+    argument: str | None = None
+    """What stands behind the word, for messages: `NAME`; None if nothing does."""
+    secret: bool = False
+    """Its values are counted by their digest."""

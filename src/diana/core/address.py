@@ -1,0 +1,94 @@
+"""Whose address? The socket's, or what a trusted proxy says it was.
+
+IPv4 in IPv6 clothes is undressed first; then IPv6 is cut to its /64, which is what one household or one attacker owns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+
+from diana.core.errors import ConfigError
+from diana.core.request import Request
+
+MOST_HOPS = 64
+"""Hops looked at, from the right: nobody has more proxies than that."""
+
+
+@lru_cache(8_192)
+def address_from_text(text: str) -> str | None:
+    """`203.0.113.9`, or `2001:db8:0:1::/64`; None if it is no address. A port or a zone is dropped."""
+    address = _parsed(text)
+    if address is None:
+        return None
+    if isinstance(address, IPv6Address):
+        return str(IPv6Network((int(address) >> 64 << 64, 64)))
+    return str(address)
+
+
+def client_of_request(request: Request, proxies: Proxies) -> str | None:
+    """Who sent it, as far as it can be trusted."""
+    if not proxies.networks:
+        return None if request.peer is None else address_from_text(request.peer)
+    return proxies.client(request.peer, request.header_lines("x-forwarded-for"))
+
+
+class Proxies:
+    """Those whose X-Forwarded-For counts."""
+
+    def __init__(self, networks: Iterable[IPv4Network | IPv6Network] = ()) -> None:
+        self.networks = tuple(networks)
+        self._trusts = lru_cache(8_192)(self._looked_up)
+
+    def client(self, peer: str | None, forwarded: Sequence[str]) -> str | None:
+        """Read from the right: the first hop that is not trusted is the client."""
+        if peer is None:
+            return None
+        if not self._trusts(peer):
+            return address_from_text(peer)
+        nearest = peer
+        for hop in reversed(_hops(forwarded)):
+            if address_from_text(hop) is None:
+                break
+            nearest = hop
+            if not self._trusts(hop):
+                break
+        return address_from_text(nearest)
+
+    def _looked_up(self, text: str) -> bool:
+        address = _parsed(text)
+        return address is not None and any(address in network for network in self.networks)
+
+
+def network_from_spelling(text: str) -> IPv4Network | IPv6Network:
+    try:
+        return ip_network(text)
+    except ValueError:
+        raise ConfigError(
+            f"{text!r} is no network; write an address or a CIDR such as 10.0.0.0/8 (host bits zero)"
+        ) from None
+
+
+def _hops(forwarded: Sequence[str]) -> list[str]:
+    hops: list[str] = []
+    for line in reversed(forwarded):
+        if len(hops) >= MOST_HOPS:
+            break
+        hops = line.rsplit(",", MOST_HOPS)[-MOST_HOPS:] + hops
+    return [hop.strip() for hop in hops[-MOST_HOPS:]]
+
+
+def _parsed(text: str) -> IPv4Address | IPv6Address | None:
+    text = text.strip()[:64]
+    if text.startswith("["):
+        text = text[1:].partition("]")[0]
+    elif text.count(":") == 1:
+        text = text.partition(":")[0]
+    try:
+        address = ip_address(text.partition("%")[0])
+    except ValueError:
+        return None
+    if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
+        return address.ipv4_mapped
+    return address

@@ -1,0 +1,40 @@
+"""Paths as rules see them: one spelling for everything a server might take for the same place.
+
+A client chooses how to spell a path. `/login`, `//login`, `/./login`, `/x/../login`, `/login/`, `/%6Cogin`, `/login;v=1`, `/x/..;/login`
+and `/\\login` all reach the login page of one server or another, so they must all reach its limit. Where servers differ, the reading
+that is limited by more rules is taken: `%2F` and a backslash separate segments, and a path ends at a NUL.
+
+What is not UTF-8 is kept as it is (in surrogates): it matches no rule's own words but everything broader.
+"""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import unquote
+
+_PLAIN = re.compile(r"(?:/[^/%;?.\\\x00][^/%;?\\\x00]*)+")
+
+
+def segments_of_path(path: str) -> tuple[str, ...]:
+    """`/a//b/../c/` is ("a", "c")."""
+    if _PLAIN.fullmatch(path):
+        return tuple(path[1:].split("/"))
+    if path == "/":
+        return ()
+    return _segments_of_odd_path(path)
+
+
+def path_of_segments(segments: tuple[str, ...]) -> str:
+    return "/" + "/".join(segments)
+
+
+def _segments_of_odd_path(path: str) -> tuple[str, ...]:
+    decoded = unquote(path.partition("?")[0], errors="surrogateescape")
+    kept: list[str] = []
+    for part in decoded.partition("\x00")[0].replace("\\", "/").split("/"):
+        segment = part.partition(";")[0]
+        if segment == "..":
+            del kept[-1:]
+        elif segment not in ("", "."):
+            kept.append(segment)
+    return tuple(kept)

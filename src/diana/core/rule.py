@@ -1,0 +1,61 @@
+"""A rule: whose requests, to which url, how many."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from diana.core.meter import Meter
+from diana.core.request import Request
+from diana.core.url import Url
+
+
+class Place(NamedTuple):
+    """Where in a file something stands: the column and the line count from 1."""
+
+    line: int
+    column: int
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    name: str
+    url: Url
+    methods: frozenset[str] | None
+    """None: every method."""
+    actor: str
+    """As it is spelled: `account`, or `ip + header X-Tenant`."""
+    key_of: Callable[[Request], str | None]
+    """The key to count by; None if the request has no such identity."""
+    meter: Meter
+    scope: str
+    cost: int
+    missing: str
+    """No identity: `ip`, `skip`, `deny` or `together`."""
+    when_down: str
+    mode: str
+    """`enforce`, or `shadow`: counted and reported, never denies or delays; `off` is not asked at all."""
+    status: int | None
+    """The answer's status when this rule denies; None: the file's."""
+    body: Body | None
+    block: int
+    """The number of its block; `except` leaves all rules of a block alone."""
+    place: Place | None = None
+
+    @property
+    def rpu(self) -> int:
+        return self.meter.limit.rpu
+
+    def __str__(self) -> str:
+        code = self.meter.algorithm.code
+        return f"{self.url.spelling}: {self.meter.limit} by {self.actor}, {code}, {self.scope}"
+
+
+class Body(NamedTuple):
+    """What a denied client reads; None: Diana's own words."""
+
+    text: str | None = None
+    html: str | None = None
+    json: str | None = None

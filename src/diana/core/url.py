@@ -1,0 +1,62 @@
+"""Urls in rules: a prefix by whole segments, with `{name}` and `*` for one segment each."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from diana.core.errors import ConfigError
+from diana.core.path import segments_of_path
+
+_CAPTURE = re.compile(r"\{([A-Za-z_][A-Za-z0-9_-]*)\}")
+
+
+class Url(NamedTuple):
+    """`/users/{id}/orders/*`: its segments, None for one that is anything."""
+
+    spelling: str
+    segments: tuple[str | None, ...]
+    captures: tuple[tuple[str, int], ...]
+    """Names and the places of the segments they capture."""
+
+    def covers(self, other: Url) -> bool:
+        """Whatever the other matches, this one matches too."""
+        if len(self.segments) > len(other.segments):
+            return False
+        pairs = zip(self.segments, other.segments, strict=False)
+        return all(mine is None or mine == theirs for mine, theirs in pairs)
+
+
+def url_from_spelling(text: str) -> Url:
+    if not text.startswith("/"):
+        raise ConfigError(f"the url {text!r} does not start with /; write /{text.lstrip('/')}")
+    if "?" in text or "#" in text:
+        raise ConfigError(
+            f"the url {text!r} has a query; write the path only, and limit by actor: query NAME"
+        )
+    segments: list[str | None] = []
+    captures: dict[str, int] = {}
+    for segment in segments_of_path(text):
+        named = _CAPTURE.fullmatch(segment)
+        if named is not None:
+            if named[1] in captures:
+                raise ConfigError(
+                    f"the url {text!r} captures {{{named[1]}}} twice; name them apart"
+                )
+            captures[named[1]] = len(segments)
+            segments.append(None)
+        elif segment == "*":
+            segments.append(None)
+        elif any(sign in segment for sign in "*{}"):
+            raise ConfigError(
+                f"{segment!r} in the url {text!r}: * and {{name}} stand for one whole segment"
+            )
+        else:
+            segments.append(segment)
+    spelled = "/" + "/".join(_spelled(segments, captures))
+    return Url(spelled, tuple(segments), tuple(captures.items()))
+
+
+def _spelled(segments: list[str | None], captures: dict[str, int]) -> list[str]:
+    names = {place: f"{{{name}}}" for name, place in captures.items()}
+    return [names.get(place, "*") if part is None else part for place, part in enumerate(segments)]

@@ -1,0 +1,65 @@
+"""What all rules together say to one request."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from diana.core.decision import NEVER, Decision
+from diana.core.request import Request
+from diana.core.rule import Rule
+
+
+class Verdict(NamedTuple):
+    """True or false by itself. `rules` and `decisions` stand side by side, in the order in which they were asked."""
+
+    allowed: bool
+    delay: float
+    """Seconds to hold the request: the longest of its rules'."""
+    denied_by: Rule | None
+    """The first rule that denies."""
+    rules: tuple[Rule, ...]
+    decisions: tuple[Decision, ...]
+    version: str
+    """Of the rules that decided."""
+    request: Request
+
+    def __bool__(self) -> bool:
+        return self.allowed
+
+    @property
+    def denial(self) -> Decision | None:
+        """The decision of the rule that denies."""
+        if self.denied_by is None:
+            return None
+        return self.decisions[self.rules.index(self.denied_by)]
+
+    def explain(self) -> str:
+        """Which rules were asked, in which order, by which keys, and what they said."""
+        request = self.request
+        lines = [f"{request.method} {request.path} from {request.peer or 'nowhere'}"]
+        for rule, decision in zip(self.rules, self.decisions, strict=True):
+            lines += ["│", f"├─ {rule}", f"│    {_said(rule, decision)}"]
+        if not self.rules:
+            lines += ["│", "│  no rule covers it"]
+        lines += ["│", f"╰─▶ {self._outcome()}"]
+        return "\n".join(lines)
+
+    def _outcome(self) -> str:
+        if self.denied_by is not None:
+            return f"denied by {self.denied_by.name}; charged to none"
+        return f"allowed after {self.delay:g} s" if self.delay else "allowed"
+
+
+def _said(rule: Rule, decision: Decision) -> str:
+    allowed, remaining, retry_us, _, delay_us = decision.outcome
+    if allowed:
+        said = f"✓ {remaining} of {decision.limit} left"
+        if delay_us:
+            said += f", waits {delay_us / 1_000_000:g} s"
+    elif retry_us == NEVER:
+        said = "✗ denied"
+    else:
+        said = f"✗ denied, retry after {retry_us / 1_000_000:g} s"
+    shadow = "" if rule.mode == "enforce" else " (shadow: only reported)"
+    degraded = " (degraded: the store is out of reach)" if decision.degraded else ""
+    return f"key {decision.key!r}: {said}{shadow}{degraded}"

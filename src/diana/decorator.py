@@ -1,0 +1,122 @@
+"""`@limit`: calls of a function, method or coroutine, limited."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar, cast
+
+from diana.core.charge import checked_cost
+from diana.core.contracts import Store
+from diana.core.errors import ConfigError, KeyTypeError, LimitExceeded
+from diana.limiter import AsyncLimiter, Limiter
+from diana.waiting import seconds_checked
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def limit(
+    spelling: str,
+    *,
+    key: str | Callable[..., str] = "",
+    cost: int | Callable[..., int] = 1,
+    timeout: float | None = None,
+    fallback: Callable[..., Any] | None = None,
+    store: str | Store = "memory://",
+    name: str | None = None,
+    **limiter_options: Any,
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Limit calls of a function, method or coroutine.
+
+    Over the limit it calls `fallback` with the same arguments, or raises LimitExceeded. `key` and `cost` may be functions of the
+    call's arguments. With `timeout` it first waits that long. The counter is named after the function unless `name` is given. The
+    decorated function has its limiter as `.limiter`, to reset or peek at a key.
+    """
+    if not isinstance(spelling, str):
+        raise ConfigError('@limit needs a limit; write @limit("100/minute")')
+    if timeout is not None:
+        seconds_checked(timeout)
+    if fallback is not None and not callable(fallback):
+        raise ConfigError(f"fallback is {fallback!r}; give a function that returns it")
+    key_of = _as_function(key, _checked_key)
+    cost_of = _as_function(cost, checked_cost)
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        if isinstance(function, staticmethod | classmethod):
+            return cast("Callable[P, R]", type(function)(decorate(function.__func__)))
+        options = {"store": store, "name": name or _name_of(function), **limiter_options}
+        if _is_coroutine_function(function):
+            coroutine = cast("Callable[P, Awaitable[Any]]", function)
+            return cast("Callable[P, R]", _alimited(coroutine, AsyncLimiter(spelling, **options)))
+        return _limited(function, Limiter(spelling, **options))
+
+    def _limited(function: Callable[P, R], limiter: Limiter) -> Callable[P, R]:
+        @wraps(function)
+        def limited(*args: P.args, **kwargs: P.kwargs) -> R:
+            who, price = key_of(*args, **kwargs), cost_of(*args, **kwargs)
+            if timeout is None:
+                decision = limiter.released(limiter.take(who, price))
+            else:
+                decision = limiter.wait(who, price, timeout)
+            if decision:
+                return function(*args, **kwargs)
+            if fallback is None:
+                raise LimitExceeded(decision)
+            return cast("R", fallback(*args, **kwargs))
+
+        limited.limiter = limiter  # type: ignore[attr-defined]
+        return limited
+
+    def _alimited(
+        function: Callable[P, Awaitable[Any]], limiter: AsyncLimiter
+    ) -> Callable[P, Awaitable[Any]]:
+        @wraps(function)
+        async def limited(*args: P.args, **kwargs: P.kwargs) -> Any:
+            who, price = key_of(*args, **kwargs), cost_of(*args, **kwargs)
+            if timeout is None:
+                decision = await limiter.released(await limiter.take(who, price))
+            else:
+                decision = await limiter.wait(who, price, timeout)
+            if decision:
+                return await function(*args, **kwargs)
+            if fallback is None:
+                raise LimitExceeded(decision)
+            answer = fallback(*args, **kwargs)
+            return await answer if isinstance(answer, Awaitable) else answer
+
+        limited.limiter = limiter  # type: ignore[attr-defined]
+        return limited
+
+    return decorate
+
+
+def _as_function(value: Any, checked: Callable[[Any], Any]) -> Callable[..., Any]:
+    """What may be a function of the call's arguments or the same for all calls; the latter is checked at once."""
+    if callable(value):
+        return cast("Callable[..., Any]", value)
+    fixed = checked(value)
+    return lambda *_, **__: fixed
+
+
+def _checked_key(key: object) -> object:
+    if not isinstance(key, str):
+        raise KeyTypeError(key)
+    return key
+
+
+def _is_coroutine_function(function: Callable[..., Any]) -> bool:
+    from inspect import isasyncgenfunction, iscoroutinefunction
+
+    if isasyncgenfunction(function):
+        raise ConfigError(
+            "@limit does not know when an async generator is called; limit what calls it"
+        )
+    return iscoroutinefunction(function) or iscoroutinefunction(type(function).__call__)
+
+
+def _name_of(function: Callable[..., Any]) -> str:
+    try:
+        return f"{function.__module__}.{function.__qualname__}"
+    except AttributeError:
+        raise ConfigError(f"{function!r} has no name to count by; give the limit a name=") from None

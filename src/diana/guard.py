@@ -1,0 +1,281 @@
+"""All rules, by request: what happens, in order.
+
+1. Which rules apply? 2. Who is asking, for each of them? 3. The local ones are asked first, so that a request they deny costs no round
+trip; then the global ones, and if those deny, the local charge is given back. 4. Those in the shadow count what passed. 5. Observers
+are told.
+
+`Guard` and `AsyncGuard` are shells around the same parts; they differ by an `await`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+
+from diana.core.address import client_of_request
+from diana.core.charge import Charges
+from diana.core.contracts import Clock, Observer, Store
+from diana.core.decision import NEVER, Decision
+from diana.core.meter import Meter
+from diana.core.policy import Policy
+from diana.core.request import Request
+from diana.core.rule import Rule
+from diana.core.verdict import Verdict
+from diana.sources.file import load_rules
+from diana.stores import open_store
+from diana.stores.clock import wall_us
+
+log = logging.getLogger("diana")
+
+NO_IDENTITY = "?"
+"""The key of all who have none, under `missing: together`."""
+REFUSED = (False, 0, NEVER, 0, 0)
+
+_new = tuple.__new__
+
+
+class _Refused(Exception):
+    """A rule denies whoever has no identity, and this request has none."""
+
+    def __init__(self, rule: Rule) -> None:
+        self.rule = rule
+
+
+class _Rules:
+    """A policy on its stores: all that both shells share."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        store: str | Store | None,
+        clock: Clock | None,
+        observers: Sequence[Observer],
+    ) -> None:
+        self.policy = policy
+        self.clock = clock
+        self.observers = tuple(observers)
+        self.local = open_store(policy.settings.local_store)
+        chosen = store if store is not None else policy.settings.store
+        self.shared = self.local if chosen is None else open_store(chosen)
+        self.one_store = self.shared is self.local
+        self.owned = [self.local]
+        if isinstance(chosen, str):
+            self.owned.append(self.shared)
+        self.identity_errors = 0
+        """How often finding an identity failed; such requests are limited as `missing` says."""
+        self._reported: set[str] = set()
+
+    def check(self, request: Request) -> Verdict:
+        """Whether every rule lets the request pass; if one denies, none is charged."""
+        policy = self.policy
+        now = self.clock and self.clock()
+        try:
+            rules, charges = self._asked(policy.match(request), request)
+        except _Refused as refused:
+            verdict = self._refusal(refused.rule, request, now)
+        else:
+            if self.one_store and not policy.has_shadows:
+                decisions = self.local.decide(charges, now)
+            else:
+                decisions = self._decide(rules, charges, now)
+            verdict = self._verdict(rules, decisions, request)
+        return self._told(verdict) if self.observers else verdict
+
+    def refund(self, verdict: Verdict) -> None:
+        if not verdict.allowed:
+            return
+        for rule, decision in zip(verdict.rules, verdict.decisions, strict=True):
+            if decision:
+                charge = (rule.meter, decision.key, decision.cost)
+                now = self.clock and self.clock()
+                self._store_of(rule).refund([charge], decision.at, now)
+
+    def close(self) -> None:
+        for store in self.owned:
+            store.close()
+
+    def _asked(
+        self, matched: tuple[Rule, ...], request: Request
+    ) -> tuple[tuple[Rule, ...], list[tuple[Meter, str, int]]]:
+        """The rules to ask, and the charge to each: who has no identity may be skipped, or refused."""
+        charges: list[tuple[Meter, str, int]] = []
+        skipped = []
+        for rule in matched:
+            try:
+                key = rule.key_of(request)
+            except Exception as error:
+                key = None
+                self._report(rule, error)
+            if key is None:
+                if rule.missing == "skip":
+                    skipped.append(rule)
+                    continue
+                key = self._key_without_identity(rule, request)
+            charges.append((rule.meter, key, rule.cost))
+        if skipped:
+            matched = tuple(rule for rule in matched if rule not in skipped)
+        return matched, charges
+
+    def _key_without_identity(self, rule: Rule, request: Request) -> str:
+        if rule.missing == "deny" and rule.mode == "enforce":
+            raise _Refused(rule)
+        if rule.missing == "ip":
+            return NO_IDENTITY + (client_of_request(request, self.policy.settings.proxies) or "")
+        return NO_IDENTITY
+
+    def _decide(self, rules: tuple[Rule, ...], charges: Charges, now: int | None) -> list[Decision]:
+        """Local rules, then global ones; then those in the shadow, each by itself, and only what passed."""
+        decisions: dict[int, Decision] = {}
+        here = self._places(rules, self.local)
+        there = [] if self.one_store else self._places(rules, self.shared)
+        for places, store in ((here, self.local), (there, self.shared)):
+            passed = all(decisions.values())
+            ask = store.decide if passed else store.peek
+            some = ask([charges[place] for place in places], now) if places else []
+            decisions.update(zip(places, some, strict=True))
+            if places is there and passed and not all(some):
+                self._give_back(here, charges, decisions, now)
+        passed = all(decisions.values())
+        for place, rule in enumerate(rules):
+            if rule.mode == "shadow":
+                store = self._store_of(rule)
+                ask = store.decide if passed else store.peek
+                (decisions[place],) = ask([charges[place]], now)
+        return [decisions[place] for place in range(len(rules))]
+
+    def _give_back(
+        self, places: list[int], charges: Charges, decisions: dict[int, Decision], now: int | None
+    ) -> None:
+        """A global rule denied: what the local ones were charged comes back."""
+        for place in places:
+            meter, key, _ = charges[place]
+            self.local.refund([charges[place]], decisions[place].at, now)
+            (decisions[place],) = self.local.peek([(meter, key, 0)], now)
+
+    def _places(self, rules: tuple[Rule, ...], store: Store) -> list[int]:
+        return [
+            place
+            for place, rule in enumerate(rules)
+            if rule.mode == "enforce" and self._store_of(rule) is store
+        ]
+
+    def _store_of(self, rule: Rule) -> Store:
+        return self.local if rule.scope == "local" else self.shared
+
+    def _verdict(
+        self, rules: tuple[Rule, ...], decisions: list[Decision], request: Request
+    ) -> Verdict:
+        policy = self.policy
+        denied_by = None
+        for place, decision in enumerate(decisions):
+            if not decision.outcome[0] and rules[place].mode == "enforce":
+                denied_by = rules[place]
+                break
+        delay = 0.0
+        if denied_by is None and policy.has_queues:
+            asked = zip(rules, decisions, strict=True)
+            delays = (decision.delay for rule, decision in asked if rule.mode == "enforce")
+            delay = max(delays, default=0.0)
+        allowed = denied_by is None
+        said = tuple(decisions)
+        return _new(Verdict, (allowed, delay, denied_by, rules, said, policy.version, request))
+
+    def _refusal(self, rule: Rule, request: Request, now: int | None) -> Verdict:
+        at = wall_us() if now is None else now
+        denial = Decision(REFUSED, rule.meter.params.limit, NO_IDENTITY, rule.cost, at)
+        return Verdict(False, 0.0, rule, (rule,), (denial,), self.policy.version, request)
+
+    def _told(self, verdict: Verdict) -> Verdict:
+        for observer in self.observers:
+            try:
+                observer(verdict.request, verdict)
+            except Exception:
+                log.exception("an observer failed; the verdict stands")
+        return verdict
+
+    def _report(self, rule: Rule, error: Exception) -> None:
+        """Counted always, logged once per rule: a client must not be able to fill the log."""
+        self.identity_errors += 1
+        if rule.name not in self._reported:
+            self._reported.add(rule.name)
+            log.warning("finding the %s of rule %r failed: %r", rule.actor, rule.name, error)
+
+
+class Guard:
+    """`Guard.from_file("diana.yaml").check(request)` is true if every rule lets it pass."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        store: str | Store | None = None,
+        *,
+        clock: Clock | None = None,
+        observers: Sequence[Observer] = (),
+    ) -> None:
+        self._rules = _Rules(policy, store, clock, observers)
+        self.check = self._rules.check
+
+    @classmethod
+    def from_file(
+        cls,
+        path: str | Path,
+        store: str | Store | None = None,
+        *,
+        clock: Clock | None = None,
+        observers: Sequence[Observer] = (),
+    ) -> Guard:
+        return cls(load_rules(path), store, clock=clock, observers=observers)
+
+    @property
+    def policy(self) -> Policy:
+        return self._rules.policy
+
+    def refund(self, verdict: Verdict) -> None:
+        """Take back what an allowed request was charged, as far as it still counts."""
+        self._rules.refund(verdict)
+
+    def close(self) -> None:
+        """Close the stores that this guard opened."""
+        self._rules.close()
+
+
+class AsyncGuard:
+    """`Guard` for coroutines: `verdict = await guard.check(request)`."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        store: str | Store | None = None,
+        *,
+        clock: Clock | None = None,
+        observers: Sequence[Observer] = (),
+    ) -> None:
+        self._rules = _Rules(policy, store, clock, observers)
+
+    @classmethod
+    def from_file(
+        cls,
+        path: str | Path,
+        store: str | Store | None = None,
+        *,
+        clock: Clock | None = None,
+        observers: Sequence[Observer] = (),
+    ) -> AsyncGuard:
+        return cls(load_rules(path), store, clock=clock, observers=observers)
+
+    @property
+    def policy(self) -> Policy:
+        return self._rules.policy
+
+    async def check(self, request: Request) -> Verdict:
+        """Whether every rule lets the request pass; if one denies, none is charged."""
+        return self._rules.check(request)
+
+    async def refund(self, verdict: Verdict) -> None:
+        """Take back what an allowed request was charged, as far as it still counts."""
+        self._rules.refund(verdict)
+
+    async def close(self) -> None:
+        """Close the stores that this guard opened."""
+        self._rules.close()

@@ -1,0 +1,213 @@
+"""Reading fields strictly: every mistake is found, placed, and answered with what to write instead."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from difflib import get_close_matches
+from typing import Any, NamedTuple
+
+from diana.core.duration import micros_from_spelling
+from diana.core.errors import ConfigError
+from diana.core.rule import Place
+from diana.sources.document import Mapping, Node, Scalar, Sequence
+
+LARGEST_NUMBER = 2**53 - 1
+
+_NUMBER = re.compile(r"[+-]?[0-9][0-9_,.:eExXoO+-]*|[+-]?\.(?:nan|inf)", re.IGNORECASE)
+_WHOLE = re.compile(r"0|[1-9][0-9]{0,15}")
+
+
+class Field(NamedTuple):
+    """A value and where it stands."""
+
+    value: Any
+    place: Place
+
+
+Read = Callable[[Node, str], Any]
+
+
+class Mistakes:
+    """All mistakes of a file, in the order of its lines."""
+
+    def __init__(self, file: str) -> None:
+        self.file = file
+        self._found: list[ConfigError] = []
+
+    def add(self, error: ConfigError) -> None:
+        self._found.append(error)
+
+    def raise_any(self) -> None:
+        if self._found:
+            raise all_at_once(self.file, self._found)
+
+
+def all_at_once(file: str, errors: Iterable[ConfigError]) -> ConfigError:
+    """One error that says them all; it stands where the first of them stands."""
+    ordered = sorted(errors, key=lambda error: (error.line or 0, error.column or 0))
+    lines = []
+    for error in ordered:
+        where = f"{error.path}: " if error.path else ""
+        lines.append(f"{file}:{error.line}:{error.column}: {where}{error.message}")
+    first = ordered[0]
+    whole = ConfigError("\n".join(lines), line=first.line, column=first.column, path=first.path)
+    whole.errors = tuple(ordered)
+    return whole
+
+
+def mistake(node: Node | Scalar, path: str, message: str) -> ConfigError:
+    return ConfigError(message, line=node.line, column=node.column, path=path)
+
+
+def fields(
+    node: Mapping, path: str, readers: dict[str, Read], mistakes: Mistakes
+) -> dict[str, Field]:
+    """The known fields of a mapping; unknown and repeated ones are mistakes."""
+    found: dict[str, Field] = {}
+    seen: dict[str, Scalar] = {}
+    for key, value in node.pairs:
+        name = key.text.lower()
+        here = f"{path}.{name}" if path else name
+        if name in seen:
+            first = seen[name]
+            said = f"{key.text!r} stands here and in line {first.line} as {first.text!r}; keep one"
+            mistakes.add(mistake(key, here, said))
+        elif name not in readers:
+            mistakes.add(mistake(key, here, unknown(key.text, readers)))
+        else:
+            try:
+                found[name] = Field(
+                    readers[name](value, here), Place(value.line, value.column, here)
+                )
+            except ConfigError as error:
+                mistakes.add(placed(error, value, here))
+        seen.setdefault(name, key)
+    return found
+
+
+def placed(error: ConfigError, node: Node | Place, path: str) -> ConfigError:
+    """An error that does not know where it stands, told so."""
+    if error.line is not None:
+        return error
+    return ConfigError(error.message, line=node.line, column=node.column, path=path)
+
+
+def unknown(word: str, known: Iterable[str], what: str = "field") -> str:
+    names = list(known)
+    near = get_close_matches(word.lower(), names, 1)
+    hint = f"did you mean {near[0]}?" if near else f"there is {', '.join(names)}"
+    return f"{word!r} is no {what} here; {hint}"
+
+
+def mapping(node: Node, what: str) -> Mapping:
+    if isinstance(node, Mapping):
+        return node
+    raise ConfigError(f"{_shown(node)} where {what} should be; write its fields as name: value")
+
+
+def text(node: Node, _: str) -> str:
+    if not isinstance(node, Scalar):
+        raise ConfigError(f"{_shown(node)} where a text should be; write one value")
+    if not node.text:
+        raise ConfigError("there is no value; write one, or remove the field")
+    return node.text
+
+
+def whole(smallest: int) -> Read:
+    """A whole number, written in digits."""
+
+    def read(node: Node, path: str) -> int:
+        word = text(node, path)
+        number = (
+            int(word) if isinstance(node, Scalar) and node.plain and _WHOLE.fullmatch(word) else -1
+        )
+        if not smallest <= number <= LARGEST_NUMBER:
+            raise ConfigError(
+                f"{_shown(node)} is no whole number from {smallest}; write digits such as 10"
+            )
+        return number
+
+    return read
+
+
+def flag(node: Node, path: str) -> bool:
+    word = text(node, path).lower()
+    if word not in ("true", "false"):
+        raise ConfigError(f"{_shown(node)} is neither true nor false; write one of them")
+    return word == "true"
+
+
+def natural(node: Node, path: str) -> Any:
+    """What a plug-in's own option says: a whole number, true or false, or a text."""
+    word = text(node, path)
+    if not (isinstance(node, Scalar) and node.plain):
+        return word
+    if _WHOLE.fullmatch(word):
+        return int(word)
+    if word.lower() in ("true", "false"):
+        return word.lower() == "true"
+    if _NUMBER.fullmatch(word) and not _is_duration(word):
+        raise ConfigError(f"{_shown(node)} is no whole number; write digits such as 10")
+    return word
+
+
+def choice(*words: str) -> Read:
+    def read(node: Node, path: str) -> str:
+        word = text(node, path).lower()
+        if word not in words:
+            near = get_close_matches(word, words, 1)
+            hint = f"did you mean {near[0]}? " if near else ""
+            raise ConfigError(f"{_shown(node)} is unknown; {hint}write one of {', '.join(words)}")
+        return word
+
+    return read
+
+
+def duration(node: Node, path: str) -> str:
+    word = text(node, path)
+    micros_from_spelling(word)
+    return word
+
+
+def listing(read: Read, what: str) -> Read:
+    """A list of such values; a single one may stand alone."""
+
+    def read_list(node: Node, path: str) -> list[Any]:
+        if not isinstance(node, Sequence):
+            return [read(node, path)]
+        if not node.items:
+            raise ConfigError(f"the list is empty; write at least one {what}, or remove the field")
+        values = []
+        for number, item in enumerate(node.items):
+            try:
+                values.append(read(item, f"{path}[{number}]"))
+            except ConfigError as error:
+                raise placed(error, item, f"{path}[{number}]") from None
+        return values
+
+    return read_list
+
+
+def not_yet(what: str) -> Read:
+    def read(*_: Node | str) -> Any:
+        raise ConfigError(f"{what} is not built yet in this version; remove it")
+
+    return read
+
+
+def _is_duration(word: str) -> bool:
+    try:
+        micros_from_spelling(word)
+    except ConfigError:
+        return False
+    return True
+
+
+def _shown(node: Node) -> str:
+    if isinstance(node, Mapping):
+        return "a mapping"
+    if isinstance(node, Sequence):
+        return "a list"
+    shown = node.text if len(node.text) <= 40 else f"{node.text[:37]}..."
+    return repr(shown)

@@ -1,0 +1,310 @@
+"""The rules file, field by field: what may stand where.
+
+Two forms. The classic one is a block (`url` and `rules`), a list of blocks, or one per document. The full one is a mapping with `limits`,
+a list of blocks, and settings. `compiler.py` makes rules of what is read here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping as Environment
+from typing import Any, NamedTuple
+
+from diana.core.address import network_from_spelling
+from diana.core.errors import ConfigError
+from diana.core.plugins import algorithm_from_spelling, algorithms
+from diana.core.rule import Body, Place
+from diana.core.url import url_from_spelling
+from diana.sources.document import Mapping, Node, Scalar, Sequence
+from diana.sources.reader import (
+    Field,
+    Mistakes,
+    Read,
+    choice,
+    duration,
+    fields,
+    flag,
+    listing,
+    mapping,
+    mistake,
+    natural,
+    not_yet,
+    placed,
+    text,
+    whole,
+)
+
+MISSING = ("ip", "skip", "deny", "together")
+HEADERS = ("ietf", "legacy", "retry-after")
+
+_METHOD = re.compile(r"[A-Z][A-Z-]*")
+_NAMESPACE = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+_VARIABLE = re.compile(r"\$\{([^}]*)\}")
+
+
+class Block(NamedTuple):
+    """A url and its rules."""
+
+    fields: dict[str, Field]
+    rules: list[RuleFields]
+
+
+class RuleFields(NamedTuple):
+    fields: dict[str, Field]
+    place: Place
+
+
+class RulesFile(NamedTuple):
+    blocks: list[Block]
+    settings: dict[str, Field]
+    defaults: dict[str, Field]
+
+
+def read_file(
+    documents: list[Node], mistakes: Mistakes, environment: Environment[str, str]
+) -> RulesFile:
+    """What the file says; mistakes are collected, not raised."""
+    if not documents:
+        mistakes.add(
+            ConfigError("the file is empty; write at least one url with rules", line=1, column=1)
+        )
+    schema = _Schema(mistakes, environment)
+    return schema.file(documents)
+
+
+class _Schema:
+    def __init__(self, mistakes: Mistakes, environment: Environment[str, str]) -> None:
+        self._mistakes = mistakes
+        self._environment = environment
+        self._rule_fields = rule_fields()
+        self._settings: dict[str, Read] = {
+            "store": self._url,
+            "local_store": self._url,
+            "store_budget": not_yet("store_budget"),
+            "namespace": _namespace,
+            "nodes": not_yet("nodes"),
+            "rules_from": not_yet("rules_from"),
+            "identity": self._identity,
+            "missing": choice(*MISSING),
+            "defaults": self._defaults,
+            "response": self._response,
+            "filters": not_yet("filters"),
+            "dashboard": not_yet("dashboard"),
+            "shed": not_yet("shed"),
+            "limits": self._blocks,
+        }
+
+    def file(self, documents: list[Node]) -> RulesFile:
+        first = documents[0] if len(documents) == 1 else None
+        if isinstance(first, Mapping) and not _is_block(first):
+            settings = fields(first, "", self._settings, self._mistakes)
+            if "limits" not in {key.text.lower() for key, _ in first.pairs}:
+                said = "there are no limits; write limits: and under it a list of urls with rules"
+                self._mistakes.add(mistake(first, "limits", said))
+            limits = settings.pop("limits", None)
+            defaults = settings.pop("defaults", None)
+            return RulesFile(
+                limits.value if limits else [], settings, defaults.value if defaults else {}
+            )
+        blocks = []
+        for number, document in enumerate(documents):
+            path = f"[{number}]" if len(documents) > 1 else ""
+            try:
+                blocks += self._blocks(document, path)
+            except ConfigError as error:
+                self._mistakes.add(placed(error, document, path))
+        return RulesFile(blocks, {}, {})
+
+    def _blocks(self, node: Node, path: str) -> list[Block]:
+        if not isinstance(node, Sequence):
+            return [self._block(node, path)]
+        if not node.items:
+            raise ConfigError("the list is empty; write at least one url with rules")
+        blocks = []
+        for number, item in enumerate(node.items):
+            here = f"{path}[{number}]"
+            try:
+                blocks.append(self._block(item, here))
+            except ConfigError as error:
+                self._mistakes.add(placed(error, item, here))
+        return blocks
+
+    def _block(self, node: Node, path: str) -> Block:
+        block = mapping(node, "a url with rules")
+        readers: dict[str, Read] = {
+            "url": _url_pattern,
+            "methods": listing(_method, "method"),
+            "except": listing(_url_pattern, "url"),
+            "rules": self._rules,
+        }
+        found = fields(block, path, readers, self._mistakes)
+        written = {key.text.lower() for key, _ in block.pairs}
+        for name in ("url", "rules"):
+            if name not in written:
+                self._mistakes.add(mistake(block, path, f"there is no {name}; write {name}: here"))
+        rules = found.pop("rules", None)
+        return Block(found, rules.value if rules else [])
+
+    def _rules(self, node: Node, path: str) -> list[RuleFields]:
+        if not isinstance(node, Sequence):
+            raise ConfigError("rules is a list; write each rule behind a dash (-)")
+        if not node.items:
+            raise ConfigError("the list is empty; write at least one rule, or remove the url")
+        rules = []
+        for number, item in enumerate(node.items):
+            here = f"{path}[{number}]"
+            try:
+                rule = mapping(item, "a rule")
+            except ConfigError as error:
+                self._mistakes.add(placed(error, item, here))
+                continue
+            read = fields(rule, here, self._rule_fields, self._mistakes)
+            written = {key.text.lower() for key, _ in rule.pairs}
+            # A field that could not be read is a mistake already, not a missing one.
+            unread = {
+                name: Field(None, Place(rule.line, rule.column, here))
+                for name in written - set(read)
+            }
+            rules.append(RuleFields({**read, **unread}, Place(rule.line, rule.column, here)))
+        return rules
+
+    def _defaults(self, node: Node, path: str) -> dict[str, Field]:
+        return fields(mapping(node, "defaults"), path, self._rule_fields, self._mistakes)
+
+    def _identity(self, node: Node, path: str) -> dict[str, Field]:
+        readers: dict[str, Read] = {
+            "account": text,
+            "device": text,
+            "trusted_proxies": listing(
+                lambda item, at: network_from_spelling(text(item, at)), "network"
+            ),
+        }
+        return fields(mapping(node, "identity"), path, readers, self._mistakes)
+
+    def _response(self, node: Node, path: str) -> dict[str, Field]:
+        readers: dict[str, Read] = {
+            "status": _status,
+            "headers": listing(choice(*HEADERS), "header family"),
+            "body": _body,
+        }
+        return fields(mapping(node, "response"), path, readers, self._mistakes)
+
+    def _url(self, node: Node, path: str) -> str:
+        """A URL, with `${NAME}` taken from the environment."""
+
+        def value(found: re.Match[str]) -> str:
+            if found[1] not in self._environment:
+                raise ConfigError(
+                    f"${{{found[1]}}} is not set in the environment; set it, or write the value"
+                )
+            return self._environment[found[1]]
+
+        return _VARIABLE.sub(value, text(node, path))
+
+
+def rule_fields() -> dict[str, Read]:
+    """What may stand in a rule: the same for all, and every algorithm's options."""
+    known: dict[str, Read] = {
+        "actor": listing(text, "actor"),
+        "unit": duration,
+        "rpu": whole(1),
+        "algo": _algorithm,
+        "scope": _scope,
+        "cost": whole(1),
+        "when_down": choice("local", "open", "closed"),
+        "mode": choice("enforce", "shadow", "off"),
+        "drop": not_yet("drop"),
+        "missing": choice(*MISSING),
+        "status": _status,
+        "body": _body,
+        "name": _name,
+        "burst": whole(0),
+        "nodelay": flag,
+        "delay": whole(0),
+        "max_wait": duration,
+        "slices": whole(1),
+        "align": choice("epoch", "first"),
+    }
+    for algorithm in algorithms().values():
+        for option in algorithm.options:
+            known.setdefault(option, natural)
+    return known
+
+
+def environment() -> Environment[str, str]:
+    return os.environ
+
+
+def _is_block(node: Mapping) -> bool:
+    names = {key.text.lower() for key, _ in node.pairs}
+    return "limits" not in names and bool(names & {"url", "rules", "methods", "except"})
+
+
+def _algorithm(node: Node, path: str) -> Any:
+    return algorithm_from_spelling(text(node, path))
+
+
+def _scope(node: Node, path: str) -> str:
+    scope = str(choice("local", "global", "leased", "divided")(node, path))
+    if scope in ("leased", "divided"):
+        raise ConfigError(f"scope {scope} is not built yet in this version; write local or global")
+    return scope
+
+
+def _url_pattern(node: Node, path: str) -> Any:
+    return url_from_spelling(text(node, path))
+
+
+def _method(node: Node, path: str) -> str:
+    word = text(node, path).upper()
+    if not _METHOD.fullmatch(word):
+        raise ConfigError(f"{word!r} is no method; write one such as GET or POST")
+    return word
+
+
+def _namespace(node: Node, path: str) -> str:
+    word = text(node, path)
+    if not _NAMESPACE.fullmatch(word):
+        raise ConfigError(
+            f"{word!r} is no namespace; write up to 64 letters, digits, dots, dashes or underscores"
+        )
+    return word
+
+
+def _name(node: Node, path: str) -> str:
+    name = text(node, path)
+    if len(name) > 100 or not name.isprintable():
+        raise ConfigError("a name is at most 100 printable characters; write a shorter one")
+    return name
+
+
+def _status(node: Node, path: str) -> int:
+    status = int(whole(0)(node, path))
+    if not 200 <= status <= 599:
+        raise ConfigError(
+            f"{status} is no status for an answer; write one from 200 to 599, such as 429"
+        )
+    return status
+
+
+def _body(node: Node, path: str) -> Body:
+    if isinstance(node, Scalar):
+        return Body(text=text(node, path))
+    kinds: dict[str, str] = {}
+    for key, value in mapping(node, "a body").pairs:
+        kind = key.text.lower()
+        if kind not in Body._fields:
+            raise mistake(key, path, f"{key.text!r} is no kind of body; write text, html or json")
+        if kind in kinds:
+            raise mistake(key, path, f"{key.text!r} stands here twice; keep one")
+        kinds[kind] = text(value, path)
+    if "json" in kinds:
+        try:
+            json.loads(kinds["json"])
+        except ValueError as error:
+            raise ConfigError(
+                f"the json body is no JSON: {error}; write it in one pair of quotes"
+            ) from None
+    return Body(**kinds)
