@@ -18,6 +18,8 @@ from benchmarks.results import keep_in_results
 
 RACES = {
     "local": "one decision in memory, against a hand-written bucket and other libraries",
+    "threads": "do eight threads ever get more than the limit?",
+    "rules": "matching and checking a request by a rules file",
     "footprint": "bytes per key, and the time of `import diana`",
 }
 

@@ -1,4 +1,4 @@
-"""The open-closed promise: a package that Diana has never heard of adds an algorithm and a store by entry points alone."""
+"""The open-closed promise: a package that Diana has never heard of adds an algorithm, a store and an actor by entry points alone."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ import pytest
 STRANGER = Path(__file__).parent / "stranger"
 
 PLAY = """
-from diana import Limiter
+from pathlib import Path
+from diana import Guard, Limiter, Request
 from diana.core.plugins import algorithms
 from diana.testing import FakeClock, algorithm_laws, store_contract
 from stranger.notebook import Notebook
@@ -26,6 +27,11 @@ limiter = Limiter("2/minute", algo="spacing", store="notebook://", clock=clock)
 assert [bool(limiter.take("k")) for _ in range(3)] == [True, False, False]
 clock.advance(30)
 assert limiter.take("k")
+
+Path("diana.yaml").write_text("url: /\\nrules: [{actor: [country, ip], unit: hour, rpu: 1, algo: SP}]")
+guard = Guard.from_file("diana.yaml", clock=clock)
+requests = [Request(headers={"X-Country": name}, peer="192.0.2.1") for name in ("at", "ch", "at")]
+assert [bool(guard.check(request)) for request in requests] == [True, True, False]
 print("played")
 """
 
@@ -42,10 +48,10 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "site"
 
 
-def test_a_stranger_adds_an_algorithm_and_a_store(installed: Path) -> None:
+def test_a_stranger_adds_an_algorithm_a_store_and_an_actor(installed: Path, tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(installed)}
     played = subprocess.run(
-        [sys.executable, "-c", PLAY], env=environment, capture_output=True, text=True
+        [sys.executable, "-c", PLAY], env=environment, cwd=tmp_path, capture_output=True, text=True
     )
     assert played.stdout == "played\n", played.stderr
 

@@ -35,13 +35,6 @@ REFUSED = (False, 0, NEVER, 0, 0)
 _new = tuple.__new__
 
 
-class _Refused(Exception):
-    """A rule denies whoever has no identity, and this request has none."""
-
-    def __init__(self, rule: Rule) -> None:
-        self.rule = rule
-
-
 class _Rules:
     """A policy on its stores: all that both shells share."""
 
@@ -70,16 +63,14 @@ class _Rules:
         """Whether every rule lets the request pass; if one denies, none is charged."""
         policy = self.policy
         now = self.clock and self.clock()
-        try:
-            rules, charges = self._asked(policy.match(request), request)
-        except _Refused as refused:
-            verdict = self._refusal(refused.rule, request, now)
+        rules, charges, refused_by = self._asked(policy.match(request), request)
+        if refused_by is not None:
+            return self._told(self._refusal(refused_by, request, now))
+        if self.one_store and not policy.has_shadows:
+            decisions = self.local.decide(charges, now)
         else:
-            if self.one_store and not policy.has_shadows:
-                decisions = self.local.decide(charges, now)
-            else:
-                decisions = self._decide(rules, charges, now)
-            verdict = self._verdict(rules, decisions, request)
+            decisions = self._decide(rules, charges, now)
+        verdict = self._verdict(rules, decisions, request)
         return self._told(verdict) if self.observers else verdict
 
     def refund(self, verdict: Verdict) -> None:
@@ -97,10 +88,10 @@ class _Rules:
 
     def _asked(
         self, matched: tuple[Rule, ...], request: Request
-    ) -> tuple[tuple[Rule, ...], list[tuple[Meter, str, int]]]:
-        """The rules to ask, and the charge to each: who has no identity may be skipped, or refused."""
+    ) -> tuple[tuple[Rule, ...], list[tuple[Meter, str, int]], Rule | None]:
+        """The rules to ask, the charge to each, and the rule that refuses who has no identity, if one does."""
         charges: list[tuple[Meter, str, int]] = []
-        skipped = []
+        skipped: set[str] | None = None
         for rule in matched:
             try:
                 key = rule.key_of(request)
@@ -109,17 +100,17 @@ class _Rules:
                 self._report(rule, error)
             if key is None:
                 if rule.missing == "skip":
-                    skipped.append(rule)
+                    skipped = {rule.meter.id, *(skipped or ())}
                     continue
+                if rule.missing == "deny" and rule.mode == "enforce":
+                    return (), [], rule
                 key = self._key_without_identity(rule, request)
             charges.append((rule.meter, key, rule.cost))
-        if skipped:
-            matched = tuple(rule for rule in matched if rule not in skipped)
-        return matched, charges
+        if skipped is not None:
+            matched = tuple(rule for rule in matched if rule.meter.id not in skipped)
+        return matched, charges, None
 
     def _key_without_identity(self, rule: Rule, request: Request) -> str:
-        if rule.missing == "deny" and rule.mode == "enforce":
-            raise _Refused(rule)
         if rule.missing == "ip":
             return NO_IDENTITY + (client_of_request(request, self.policy.settings.proxies) or "")
         return NO_IDENTITY
@@ -168,9 +159,9 @@ class _Rules:
     ) -> Verdict:
         policy = self.policy
         denied_by = None
-        for place, decision in enumerate(decisions):
-            if not decision.outcome[0] and rules[place].mode == "enforce":
-                denied_by = rules[place]
+        for decision in decisions:
+            if not decision.outcome[0]:
+                denied_by = self._first_denying(rules, decisions)
                 break
         delay = 0.0
         if denied_by is None and policy.has_queues:
@@ -180,6 +171,11 @@ class _Rules:
         allowed = denied_by is None
         said = tuple(decisions)
         return _new(Verdict, (allowed, delay, denied_by, rules, said, policy.version, request))
+
+    def _first_denying(self, rules: tuple[Rule, ...], decisions: list[Decision]) -> Rule | None:
+        asked = zip(rules, decisions, strict=True)
+        denying = (rule for rule, decision in asked if not decision and rule.mode == "enforce")
+        return next(denying, None)
 
     def _refusal(self, rule: Rule, request: Request, now: int | None) -> Verdict:
         at = wall_us() if now is None else now

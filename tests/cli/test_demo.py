@@ -1,4 +1,4 @@
-"""The command line, started as people start it."""
+"""`diana demo`, started as people start it."""
 
 from __future__ import annotations
 
@@ -6,43 +6,91 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
 import pytest
 
 DIANA = [sys.executable, "-m", "diana"]
+RULES = """
+response: {status: 429}
+limits:
+  - url: /
+    rules: [{name: you, actor: ip, unit: hour, rpu: 3}]
+  - url: /degraded
+    rules: [{actor: all, unit: hour, rpu: 1, status: 200, body: {html: <p>later</p>}}]
+"""
+
+Serve = Callable[..., str]
 
 
 @pytest.fixture
-def address() -> Iterator[str]:
-    command = [*DIANA, "demo", "--port", "0", "--limit", "3/hour"]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as demo:
+def serve(tmp_path: Path) -> Iterator[Serve]:
+    """Start the demo on a free port; it is stopped by its own pid."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(*options: str) -> str:
+        command = [*DIANA, "demo", "--port", "0", *options]
+        demo = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        started.append(demo)
         assert demo.stdout is not None
-        first = demo.stdout.readline()
-        found = re.search(r"http://127\.0\.0\.1:\d+/", first)
-        assert found, first
-        yield found[0]
+        found = re.search(r"http://127\.0\.0\.1:\d+/", demo.stdout.readline())
+        assert found
+        return found[0]
+
+    yield start
+    for demo in started:
         demo.send_signal(signal.SIGINT)
-        assert demo.wait(10) == 0
+        assert demo.communicate(timeout=10)[0].endswith("Stopped.\n")
+        assert demo.returncode == 0
 
 
-def test_the_page_passes_until_it_does_not(address: str) -> None:
-    for left in ("●●○", "●○○", "○○○"):
+@pytest.fixture
+def rules(tmp_path: Path) -> str:
+    file = tmp_path / "rules.yaml"
+    file.write_text(RULES)
+    return str(file)
+
+
+def status_of(url: str) -> int:
+    try:
+        with urlopen(url) as answer:
+            return int(answer.status)
+    except HTTPError as error:
+        with error:
+            return error.code
+
+
+def test_without_a_file_five_pass_in_ten_seconds(serve: Serve) -> None:
+    address = serve()
+    assert [status_of(address) for _ in range(7)] == [200] * 5 + [429] * 2
+    assert status_of(f"{address}favicon.ico") == 200
+
+
+def test_the_page_shows_what_the_rules_said(serve: Serve, rules: str) -> None:
+    address = serve("--rules", rules)
+    for left in (2, 1, 0):
         with urlopen(address) as answer:
-            assert answer.status == 200
             page = answer.read().decode()
             assert "You may pass." in page
-            assert left in page
+            assert f"✓ {left} of 3 left" in page
     with pytest.raises(HTTPError) as denied:
         urlopen(address)
     with denied.value as answer:
         assert answer.status == 429
         assert 1190 < int(answer.headers["Retry-After"]) <= 1200
-        assert "Too soon: come back in" in answer.read().decode()
+        page = answer.read().decode()
+        assert "Too soon: come back in" in page
+        assert "denied by you; charged to none" in page
+
+
+def test_a_rule_has_its_own_status_and_body(serve: Serve, rules: str) -> None:
+    address = serve("--rules", rules)
+    urlopen(f"{address}degraded").close()
+    with urlopen(f"{address}degraded") as answer:
+        assert (answer.status, answer.read()) == (200, b"<p>later</p>")
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -50,19 +98,37 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_help_and_version() -> None:
-    assert "Serve a page" in run("--help").stdout
-    assert "--limit" in run("demo", "-h").stdout
+    shown = run("--help").stdout
+    assert all(verb in shown for verb in ("check", "completion", "demo", "explain"))
+    assert "--rules" in run("demo", "-h").stdout
     assert re.fullmatch(r"diana, version \d+\.\d+\.\d+\n", run("--version").stdout)
 
 
-def test_a_wrong_limit_is_a_usage_error_that_helps() -> None:
-    answer = run("demo", "--limit", "5/w")
-    assert answer.returncode == 2
-    assert "'w' is no duration; write second, minute, hour, day" in answer.stderr
+def test_rules_that_cannot_be_used_are_told_with_their_mistakes(tmp_path: Path) -> None:
+    file = tmp_path / "rules.yaml"
+    file.write_text("url: /\nrules: [{unit: second, rpu: ten}]\n")
+    answer = run("demo", "--rules", str(file))
+    assert answer.returncode == 1
+    assert "rules.yaml:2:29: rules[0].rpu: 'ten' is no whole number from 1" in answer.stderr
 
 
-def test_a_port_that_is_taken_is_said_so(address: str) -> None:
-    port = address.rstrip("/").rpartition(":")[2]
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--port", "99999"], "99999 is not in the range 0<=x<=65535"),
+        (["--rules", "nowhere.yaml"], "File 'nowhere.yaml' does not exist"),
+        (["--host", "192.0.2.1", "--port", "0"], "cannot listen on 192.0.2.1:0"),
+    ],
+)
+def test_a_wrong_option_is_told_clearly(options: list[str], said: str) -> None:
+    answer = run("demo", *options)
+    assert answer.returncode in (1, 2)
+    assert said in answer.stderr
+    assert "Traceback" not in answer.stderr
+
+
+def test_a_port_that_is_taken_is_said_so(serve: Serve) -> None:
+    port = serve().rstrip("/").rpartition(":")[2]
     answer = run("demo", "--port", port)
     assert answer.returncode == 1
     assert f"cannot listen on 127.0.0.1:{port}: Address already in use" in answer.stderr

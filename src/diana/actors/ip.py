@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from diana.core.actor import Actor, Identity, Surroundings
-from diana.core.address import client_of_request
+from diana.core.address import address_from_text, client_of_request
+from diana.core.request import Request
 
 
 def _identity(argument: str, surroundings: Surroundings) -> Identity:
     proxies = surroundings.proxies
+    if not proxies.networks:
+        return _peer
     return lambda request: client_of_request(request, proxies)
+
+
+def _peer(request: Request) -> str | None:
+    return None if request.peer is None else address_from_text(request.peer)
 
 
 ip = Actor(_identity)

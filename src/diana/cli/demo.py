@@ -1,84 +1,119 @@
-"""`diana demo`: a small web page behind a limiter, on the standard library's server."""
+"""`diana demo`: a small web page behind a rules file, on the standard library's server."""
 
 from __future__ import annotations
 
+import time
 from html import escape
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from importlib.resources import files
+from importlib.resources import as_file, files
 from math import ceil
+from pathlib import Path
+from urllib.parse import urlsplit
 
 import click
 
-from diana.core.decision import Decision
 from diana.core.errors import ConfigError
-from diana.limiter import Limiter
+from diana.core.request import Request
+from diana.core.verdict import Verdict
+from diana.guard import Guard
+
+TRY = """\
+Try:
+  curl -i {address}
+  for i in 1 2 3 4 5 6 7; do curl -so /dev/null -w '%{{http_code}} ' {address}; done; echo
+  or open {address} in a browser and reload quickly
+
+Stop with Ctrl-C."""
 
 
 @click.command()
-@click.option("--limit", default="5/10s", show_default=True, help="How many per how long.")
-@click.option("--algo", default="TB", show_default=True, help="TB, LB, W, SW or SL.")
+@click.option(
+    "--rules",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A rules file; without it, five requests in ten seconds per address.",
+)
 @click.option("--host", default="127.0.0.1", show_default=True)
-@click.option("--port", default=8000, show_default=True, help="0 takes a free one.")
-def demo(limit: str, algo: str, host: str, port: int) -> None:
-    """Serve a page that may be asked for only so often.
+@click.option(
+    "--port",
+    default=8000,
+    show_default=True,
+    type=click.IntRange(0, 65535),
+    help="0 takes a free one.",
+)
+def demo(rules: Path | None, host: str, port: int) -> None:
+    """Serve a page that may be asked for only as often as the rules allow.
 
-    Every address has its own counter. Over the limit the answer is 429 and says when to come back.
+    The page shows which rules were asked and what they said.
     """
     try:
-        limiter = Limiter(limit, algo=algo)
+        with as_file(files("diana.cli").joinpath("demo.yaml")) as shipped:
+            guard = Guard.from_file(rules or shipped)
     except ConfigError as error:
-        raise click.UsageError(str(error)) from None
+        raise click.ClickException(f"these rules cannot be used:\n{error}") from None
     try:
-        server = ThreadingHTTPServer((host, port), page_behind(limiter, limit))
+        server = ThreadingHTTPServer((host, port), page_behind(guard))
     except OSError as error:
         raise click.ClickException(f"cannot listen on {host}:{port}: {error.strerror}") from None
     address = f"http://{host}:{server.server_port}/"
-    click.echo(f"Diana lets {limit} per address through to {address}\n")
-    click.echo("Try:")
-    click.echo(f"  curl -i {address}                                  # five times 200, then 429")
-    click.echo(
-        f"  for i in 1 2 3 4 5 6 7; do curl -so /dev/null -w '%{{http_code}} ' {address}; done"
-    )
-    click.echo(f"  or open {address} in a browser and reload quickly\n")
-    click.echo("Stop with Ctrl-C.")
+    click.echo(f"Diana guards {address} by {len(guard.policy.rules)} rules:")
+    for rule in guard.policy.rules:
+        click.echo(f"  {rule}")
+    click.echo()
+    click.echo(TRY.format(address=address))
     try:
         server.serve_forever()
     except KeyboardInterrupt:
         click.echo("\nStopped.")
     finally:
         server.server_close()
+        guard.close()
 
 
-def page_behind(limiter: Limiter, limit: str) -> type[BaseHTTPRequestHandler]:
+def page_behind(guard: Guard) -> type[BaseHTTPRequestHandler]:
     template = files("diana.cli").joinpath("demo.html").read_text(encoding="utf-8")
 
     class Page(BaseHTTPRequestHandler):
         server_version = "diana-demo"
 
         def do_GET(self) -> None:
-            decision = limiter.take(self.client_address[0])
-            body = page(template, limit, decision).encode()
-            self.send_response(200 if decision else 429)
+            target = urlsplit(self.path)
+            peer = self.client_address[0]
+            request = Request(self.command, target.path, self.headers.items(), target.query, peer)
+            verdict = guard.check(request)
+            time.sleep(verdict.delay)
+            status, body = answer(guard, verdict, template)
+            self.send_response(status)
             self.send_header("Content-Type", "text/html; charset=utf-8")
             self.send_header("Content-Length", str(len(body)))
             self.send_header("Cache-Control", "no-store")
-            if not decision:
-                self.send_header("Retry-After", str(ceil(decision.retry_after or 0)))
+            if verdict.denial is not None and verdict.denial.retry_after is not None:
+                self.send_header("Retry-After", str(ceil(verdict.denial.retry_after)))
             self.end_headers()
-            self.wfile.write(body)
+            if self.command != "HEAD":
+                self.wfile.write(body)
+
+        do_HEAD = do_POST = do_PUT = do_DELETE = do_GET  # noqa: N815
 
     return Page
 
 
-def page(template: str, limit: str, decision: Decision) -> str:
-    verdict = "You may pass." if decision else f"Too soon: come back in {decision.retry_after:g} s."
-    tokens = "●" * decision.remaining + "○" * (decision.limit - decision.remaining)
+def answer(guard: Guard, verdict: Verdict, template: str) -> tuple[int, bytes]:
+    rule, file = verdict.denied_by, guard.policy.settings.answer
+    status = 200 if rule is None else rule.status or file.status
+    own = None if rule is None else rule.body or file.body
+    if own is not None and (own.html or own.text):
+        return status, (own.html or escape(own.text or "")).encode()
+    if verdict:
+        said = "You may pass."
+    elif verdict.denial is None or verdict.denial.retry_after is None:
+        said = "You may not pass."
+    else:
+        said = f"Too soon: come back in {verdict.denial.retry_after:g} s."
+    page = template
     for name, value in {
-        "verdict": verdict,
-        "state": "allowed" if decision else "denied",
-        "limit": limit,
-        "tokens": tokens if decision.limit <= 60 else f"{decision.remaining} left",
-        "reset": f"{decision.reset_after:g}",
+        "verdict": said,
+        "state": "allowed" if verdict else "denied",
+        "explanation": verdict.explain(),
     }.items():
-        template = template.replace(f"{{{{{name}}}}}", escape(value))
-    return template
+        page = page.replace(f"{{{{{name}}}}}", escape(value))
+    return status, page.encode("utf-8", "replace")

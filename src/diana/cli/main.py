@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import click
 
+from diana.cli.check import check
+from diana.cli.completion import completion
 from diana.cli.demo import demo
+from diana.cli.explain import explain
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -13,4 +16,5 @@ def diana() -> None:
     """A rate limiter that is exact to the microsecond and never in the way."""
 
 
-diana.add_command(demo)
+for verb in (check, completion, demo, explain):
+    diana.add_command(verb)

@@ -10,7 +10,7 @@ from functools import lru_cache
 from hashlib import sha256
 
 LONGEST_PLAIN = 64
-LONGEST_CACHED = 256
+LONGEST_REMEMBERED = 256
 
 
 def key_from_value(value: str) -> str:
@@ -20,7 +20,7 @@ def key_from_value(value: str) -> str:
 
 def key_from_secret(value: str) -> str:
     """`#` and a digest: what a header or a cookie holds is nobody's business."""
-    return f"#{_cached(value) if len(value) <= LONGEST_CACHED else digest(value)}"
+    return _remembered(value) if len(value) <= LONGEST_REMEMBERED else f"#{digest(value)}"
 
 
 def key_from_parts(keys: list[str]) -> str:
@@ -33,4 +33,6 @@ def digest(value: str) -> str:
     return sha256(value.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
-_cached = lru_cache(4_096)(digest)
+@lru_cache(4_096)
+def _remembered(value: str) -> str:
+    return f"#{digest(value)}"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from diana.core.address import Proxies
-from diana.core.path import segments_of_path
+from diana.core.path import path_of_segments, segments_of_path
 from diana.core.request import Request
 from diana.core.rule import Body, Place, Rule
 from diana.core.tree import SegmentTree
@@ -59,13 +59,11 @@ class Policy:
         self.settings = settings or Settings()
         self.version = version
         self.warnings = tuple(warnings)
-        self._tree: SegmentTree[Rule] = SegmentTree()
-        self._exempt: SegmentTree[int] = SegmentTree()
-        for rule in self.rules:
-            self._tree.add(rule.url, rule)
-        for url, block in exempt:
-            self._exempt.add(url, block)
+        self._tree = SegmentTree((rule.url, rule) for rule in self.rules)
+        self._exempt = SegmentTree(exempt)
         self._rank = {id(rule): rank for rank, rule in enumerate(self.rules)}
+        self._branches = any(None in rule.url.segments for rule in rules)
+        self._picks = bool(exempt) or any(rule.methods is not None for rule in rules)
         self._remembered = lru_cache(4_096)(self._matched)
         self.has_shadows = any(rule.mode == "shadow" for rule in rules)
         self.has_queues = any(rule.meter.algorithm.code == "LB" for rule in rules)
@@ -79,15 +77,29 @@ class Policy:
 
     def _matched(self, method: str, path: str) -> tuple[Rule, ...]:
         segments = segments_of_path(path)
-        left_alone = self._exempt.covering(segments)
-        if method == "HEAD":
-            method = "GET"
-        rules = [
-            rule
-            for rule in self._tree.covering(segments)
-            if (rule.methods is None or method in rule.methods) and rule.block not in left_alone
-        ]
-        return tuple(sorted(rules, key=self._rank_of))
+        rules = self._tree.covering(segments)
+        if self._branches:
+            rules = tuple(sorted(rules, key=self._rank_of))
+        if self._picks:
+            method = "GET" if method == "HEAD" else method
+            left_alone = self._exempt.covering(segments)
+            rules = tuple(
+                rule
+                for rule in rules
+                if (rule.methods is None or method in rule.methods) and rule.block not in left_alone
+            )
+        return rules
+
+    def why_not(self, rule: Rule, request: Request) -> str:
+        """Why a rule is not asked about a request, in words."""
+        path = path_of_segments(request.segments)
+        if not rule.url.covers_path(request.segments):
+            return f"its url {rule.url.spelling} does not cover {path}"
+        if rule.methods is not None and request.method not in rule.methods:
+            return f"it is for {', '.join(sorted(rule.methods))} only"
+        if rule.block in self._exempt.covering(request.segments):
+            return f"{path} is excepted"
+        return f"it has no {rule.actor}, and missing is {rule.missing}"
 
     def _rank_of(self, rule: Rule) -> int:
         return self._rank[id(rule)]

@@ -51,21 +51,26 @@ class Request:
 
     def header_lines(self, name: str) -> tuple[str, ...]:
         """Every line of a header, in order; the name in lower case."""
-        fields = self._fields
-        if fields is None:
-            self._fields = fields = {}
-            headers = self.headers
-            for field, value in headers.items() if isinstance(headers, Mapping) else headers:
-                lower = field.lower()
-                fields[lower] = (*fields[lower], value) if lower in fields else (value,)
-        return fields.get(name, ())
+        return (self._fields or self._read_headers()).get(name, ())
 
     def header(self, name: str) -> str | None:
         """The one value of a header; None if there is none, or two that contradict each other."""
-        lines = self.header_lines(name)
-        if len(lines) == 1:
-            return lines[0].strip() or None
-        return _one(lines) if lines else None
+        lines = (self._fields or self._read_headers()).get(name)
+        if lines is None:
+            return None
+        return (lines[0].strip() or None) if len(lines) == 1 else _one(lines)
+
+    def _read_headers(self) -> dict[str, tuple[str, ...]]:
+        fields: dict[str, tuple[str, ...]] = {}
+        headers = self.headers
+        # A dictionary is told at once; asking whether something is a Mapping costs as much as reading two headers.
+        if headers.__class__ is dict or isinstance(headers, Mapping):
+            headers = headers.items()
+        for field, value in headers:
+            name = field.lower()
+            fields[name] = (*fields[name], value) if name in fields else (value,)
+        self._fields = fields
+        return fields
 
     def query_value(self, name: str) -> str | None:
         """The one value of a query parameter."""

@@ -1,7 +1,11 @@
-"""Which urls cover a path? By a tree of segments, so that ten thousand urls cost what ten do."""
+"""Which urls cover a path? By a tree of segments, so that ten thousand urls cost what ten do.
+
+Every node knows all items on the way down to it, so where no `*` or `{name}` branches off, the answer is the last node's.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Generic, TypeVar
 
 from diana.core.url import Url
@@ -10,57 +14,68 @@ Item = TypeVar("Item")
 
 
 class Node(Generic[Item]):
-    __slots__ = ("any", "children", "items")
+    __slots__ = ("any", "children", "items", "so_far")
 
     def __init__(self) -> None:
-        self.items: list[Item] = []
-        self.children: dict[str, Node[Item]] = {}
+        self.items: tuple[Item, ...] = ()
+        self.so_far: tuple[Item, ...] = ()
+        """Its own items and those of all nodes above."""
+        self.children: dict[str, Node[Item]] | None = None
         self.any: Node[Item] | None = None
 
 
 class SegmentTree(Generic[Item]):
-    def __init__(self) -> None:
-        self.root: Node[Item] = Node()
+    def __init__(self, items: Iterable[tuple[Url, Item]]) -> None:
+        self._root: Node[Item] = Node()
+        for url, item in items:
+            node = self._root
+            for segment in url.segments:
+                node = _descend(node, segment)
+            node.items = (*node.items, item)
+        _sum_up(self._root)
 
-    def add(self, url: Url, item: Item) -> None:
-        node = self.root
-        for segment in url.segments:
-            if segment is None:
-                node.any = node.any or Node()
-                node = node.any
-            else:
-                node = node.children.setdefault(segment, Node())
-        node.items.append(item)
-
-    def covering(self, segments: tuple[str, ...]) -> list[Item]:
+    def covering(self, segments: tuple[str, ...]) -> tuple[Item, ...]:
         """Items of every url that is a prefix of the path, shorter urls first."""
-        node = self.root
-        found = list(node.items)
+        node = self._root
         for place, segment in enumerate(segments):
             if node.any is not None:
-                self._branch([node], segments[place:], found)
-                return found
+                return (*node.so_far, *self._branching(node, segments[place:]))
+            if node.children is None:
+                break
             child = node.children.get(segment)
             if child is None:
-                return found
-            found += child.items
+                break
             node = child
-        return found
+        return node.so_far
 
-    def _branch(
-        self, frontier: list[Node[Item]], segments: tuple[str, ...], found: list[Item]
-    ) -> None:
+    def _branching(self, node: Node[Item], segments: tuple[str, ...]) -> Iterable[Item]:
         """Where a segment may be its own word or anything, both ways are gone."""
+        frontier = [node]
         for segment in segments:
             following = []
             for node in frontier:
                 if node.any is not None:
                     following.append(node.any)
-                child = node.children.get(segment)
-                if child is not None:
-                    following.append(child)
+                if node.children is not None and segment in node.children:
+                    following.append(node.children[segment])
             for node in following:
-                found += node.items
+                yield from node.items
             frontier = following
-            if not frontier:
-                return
+
+
+def _descend(node: Node[Item], segment: str | None) -> Node[Item]:
+    if segment is None:
+        node.any = node.any or Node()
+        return node.any
+    if node.children is None:
+        node.children = {}
+    return node.children.setdefault(segment, Node())
+
+
+def _sum_up(root: Node[Item]) -> None:
+    waiting = [(root, root.so_far)]
+    while waiting:
+        node, above = waiting.pop()
+        node.so_far = above + node.items
+        below = list(node.children.values()) if node.children else []
+        waiting += [(child, node.so_far) for child in below]

@@ -21,9 +21,12 @@ class Url(NamedTuple):
 
     def covers(self, other: Url) -> bool:
         """Whatever the other matches, this one matches too."""
-        if len(self.segments) > len(other.segments):
+        return self.covers_path(other.segments)
+
+    def covers_path(self, segments: tuple[str | None, ...]) -> bool:
+        if len(self.segments) > len(segments):
             return False
-        pairs = zip(self.segments, other.segments, strict=False)
+        pairs = zip(self.segments, segments, strict=False)
         return all(mine is None or mine == theirs for mine, theirs in pairs)
 
 

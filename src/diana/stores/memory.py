@@ -87,6 +87,9 @@ class MemoryStore:
         self._max_keys = max_keys
         self._keys = 0
         self._lock = fork_safe_lock()
+        # Taking the lock by a loop over its acquire costs half of a `with`; and unlike after a call of acquire(), no signal
+        # can strike between the taking and the `try`, which would leave it locked for ever.
+        self._taken, self._release = iter(self._lock.acquire, None), self._lock.release
         self._tables: dict[str, Table] = {}
         self._numbered: list[Table] = []
         self._expiring: Agenda[Table, Kept] = Agenda(self._numbered)
@@ -110,9 +113,7 @@ class MemoryStore:
     def bind(self, meter: Meter, clock: Clock | None = None) -> Take:
         with self._lock:
             table = self._table(meter)
-        # Taking the lock by a loop over its acquire costs half of a `with`; and unlike after a call of acquire(), no signal
-        # can strike between the taking and the `try`, which would leave it locked for ever.
-        taken, release = iter(self._lock.acquire, None), self._lock.release
+        taken, release = self._taken, self._release
         states, get = table.states, table.states.get
         decide, params, limit = meter.decide, meter.params, meter.params.limit
 
@@ -140,20 +141,24 @@ class MemoryStore:
         return take
 
     def decide(self, charges: Charges, now: int | None = None) -> list[Decision]:
-        with self._lock:
-            if now is None:
-                now = monotonic_ns() // 1_000 + EPOCH_OFFSET_US
-            decisions, weighed, allowed = self._weigh(charges, now)
-            if allowed:
-                for table, key, before, after in weighed:
-                    if before is not None:
-                        table.states[key] = after
-                    elif after is not None:
-                        self._write(table, key, after, now)
-            else:
-                decisions = self._denied(decisions, weighed)
-            if now >= self._due:
-                self._tend(now)
+        for _ in self._taken:
+            try:
+                if now is None:
+                    now = monotonic_ns() // 1_000 + EPOCH_OFFSET_US
+                decisions, weighed, allowed = self._weigh(charges, now)
+                if allowed:
+                    for table, key, before, after in weighed:
+                        if before is not None:
+                            table.states[key] = after
+                        elif after is not None:
+                            self._write(table, key, after, now)
+                else:
+                    decisions = self._denied(decisions, weighed)
+                if now >= self._due:
+                    self._tend(now)
+            finally:
+                self._release()
+            break
         return decisions
 
     def peek(self, charges: Charges, now: int | None = None) -> list[Decision]:

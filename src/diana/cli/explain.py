@@ -1,0 +1,114 @@
+"""`diana explain`: what would the rules do with this request, and why?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import click
+
+from diana.core.decision import Decision
+from diana.core.duration import SECOND_US
+from diana.core.errors import ConfigError
+from diana.core.path import path_of_segments
+from diana.core.policy import Policy
+from diana.core.request import Request
+from diana.core.rule import Rule
+from diana.guard import NO_IDENTITY, Guard
+
+
+@click.command()
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("method")
+@click.argument("url")
+@click.option("-H", "--header", "headers", multiple=True, help="A header, as 'Name: value'.")
+@click.option("--peer", default="203.0.113.9", show_default=True, help="The address it comes from.")
+def explain(file: Path, method: str, url: str, headers: tuple[str, ...], peer: str) -> None:
+    """Show which rules of FILE a request meets, in which order, by which keys, and why.
+
+    Counters are empty: it is the first request of the day.
+    """
+    try:
+        guard = Guard.from_file(file)
+    except ConfigError as error:
+        raise click.ClickException(f"these rules cannot be used:\n{error}") from None
+    pairs = [_pair(header) for header in headers]
+    if not url.startswith("/"):
+        target = urlsplit(url)
+        pairs.append(("Host", target.netloc))
+        url = f"{target.path or '/'}?{target.query}"
+    path, _, query = url.partition("?")
+    request = Request(method.upper(), path, pairs, query, peer)
+    click.echo("\n".join(drawn(guard, request)))
+
+
+def drawn(guard: Guard, request: Request) -> Iterator[str]:
+    verdict = guard.check(request)
+    path = path_of_segments(request.segments)
+    yield f"{request.method} {request.path} from {request.peer}"
+    if path != request.path:
+        yield f"│  read as {path}"
+    for number, (rule, decision) in enumerate(
+        zip(verdict.rules, verdict.decisions, strict=True), 1
+    ):
+        yield "│"
+        yield f"├─ {number}. {rule.name}{_line(rule)}"
+        yield from (f"│     {line}" for line in _described(rule, decision, path))
+    if not verdict.rules:
+        yield "│"
+        yield "├─ no rule is asked"
+    yield "│"
+    yield f"╰─▶ {'passes' if verdict else 'is denied'}" + (
+        f" after {verdict.delay:g} s" if verdict.delay else ""
+    )
+    yield from _left_out(guard.policy, verdict.rules, request)
+
+
+def _described(rule: Rule, decision: Decision, path: str) -> Iterator[str]:
+    yield f"url     {rule.url.spelling} covers {path}" + (
+        f", {', '.join(sorted(rule.methods))} only" if rule.methods else ""
+    )
+    yield f"actor   {rule.actor}, counted by the key {decision.key!r}{_why(rule, decision)}"
+    yield f"limit   {rule.meter.limit}, {rule.meter.algorithm.spelling}: {_in_words(rule)}"
+    yield f"scope   {rule.scope}" + (
+        ", in the shadow: only reported" if rule.mode == "shadow" else ""
+    )
+    if rule.cost != 1:
+        yield f"cost    {rule.cost}"
+    left = f"{decision.remaining} of {decision.limit} left"
+    yield f"says    {'✓' if decision else '✗'} {left if decision else 'denied'}"
+
+
+def _why(rule: Rule, decision: Decision) -> str:
+    if decision.key.startswith(NO_IDENTITY):
+        return f" (it has none; missing: {rule.missing})"
+    if decision.key.startswith("#"):
+        return " (a digest)"
+    return ""
+
+
+def _in_words(rule: Rule) -> str:
+    limit, most = rule.meter.limit, rule.meter.params.limit
+    every_s = limit.unit_us / limit.rpu / SECOND_US
+    return f"at most {most} at once, on average one every {every_s:.3g} s"
+
+
+def _left_out(policy: Policy, asked: tuple[Rule, ...], request: Request) -> Iterator[str]:
+    others = [rule for rule in policy.rules if rule not in asked]
+    if others:
+        yield ""
+        yield "not asked:"
+        for rule in others:
+            yield f"   {rule.name}{_line(rule)}: {policy.why_not(rule, request)}"
+
+
+def _line(rule: Rule) -> str:
+    return f" (line {rule.place.line})" if rule.place else ""
+
+
+def _pair(header: str) -> tuple[str, str]:
+    name, colon, value = header.partition(":")
+    if not colon or not name.strip():
+        raise click.UsageError(f"{header!r} is no header; write -H 'Name: value'")
+    return name.strip(), value.strip()

@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from diana.cli.main import diana
+
+GOOD = "url: /\nrules: [{unit: second, rpu: 10}]\n"
+WRONG = "url: /\nrules: [{unit: w, rpu: 0}]\n"
+SUSPICIOUS = "url: /\nrules: [{actor: device, unit: second, rpu: 10}]\n"
+
+
+def check(folder: Path, *arguments: str, **files: str) -> Result:
+    names = []
+    for name, content in files.items():
+        (folder / name).write_text(content)
+        names.append(str(folder / name))
+    return CliRunner().invoke(diana, ["check", *arguments, *names])
+
+
+def test_a_right_file_is_counted(tmp_path: Path) -> None:
+    result = check(tmp_path, good=GOOD)
+    assert result.exit_code == 0
+    assert result.output == f"{tmp_path}/good: 1 rules\n"
+
+
+def test_every_mistake_is_told_with_its_place(tmp_path: Path) -> None:
+    result = check(tmp_path, good=GOOD, wrong=WRONG)
+    assert result.exit_code == 1
+    assert result.output.splitlines() == [
+        f"{tmp_path}/good: 1 rules",
+        f"{tmp_path}/wrong:2:16: rules[0].unit: 'w' is no duration; write second, minute, hour, day, "
+        "or a number with ms, s, m, h or d such as 30s or 5m",
+        f"{tmp_path}/wrong:2:24: rules[0].rpu: '0' is no whole number from 1; write digits such as 10",
+        f"{tmp_path}/wrong: 2 mistakes",
+    ]
+
+
+@pytest.mark.parametrize(("options", "code"), [([], 0), (["--strict"], 1)])
+def test_a_warning_is_no_mistake_unless_strict(
+    tmp_path: Path, options: list[str], code: int
+) -> None:
+    result = check(tmp_path, *options, suspicious=SUSPICIOUS)
+    assert result.exit_code == code
+    assert (
+        "suspicious:2:9: warning: rules[0]: device is read from header X-Device-Id" in result.output
+    )
+    assert result.output.endswith("1 rules, 1 warnings\n")
+
+
+def test_as_json(tmp_path: Path) -> None:
+    result = check(tmp_path, "--format", "json", wrong=WRONG)
+    (report,) = json.loads(result.output)
+    assert report["mistakes"][1] == {
+        "line": 2,
+        "column": 24,
+        "path": "rules[0].rpu",
+        "message": "'0' is no whole number from 1; write digits such as 10",
+    }
+
+
+@pytest.mark.parametrize("name", ["nowhere.yaml", "."])
+def test_what_cannot_be_read_exits_with_two(tmp_path: Path, name: str) -> None:
+    result = CliRunner().invoke(diana, ["check", str(tmp_path / name)])
+    assert result.exit_code == 2
+    assert "cannot be read" in result.output
+
+
+def test_without_a_file_it_says_how_to_call_it() -> None:
+    result = CliRunner().invoke(diana, ["check"])
+    assert result.exit_code == 2
+    assert "Usage:" in result.output

@@ -1,0 +1,250 @@
+"""All rules, by request."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from pathlib import Path
+
+import pytest
+
+from diana import AsyncGuard, Guard, Policy, Request, Verdict
+from diana.core.charge import Charge
+from diana.sources.file import rules_from_bytes
+from diana.stores.memory import MemoryStore
+from diana.testing import FakeClock
+
+BEGIN_US = 1_700_000_000_000_000
+
+CLASSIC = """
+Url: /
+rules:
+  - actor: device
+    unit: second
+    rpu: 10
+    algo: TB
+    scope: global
+  - actor: all
+    unit: second
+    rpu: 50
+    algo: W
+    scope: local
+"""
+NESTED = """
+- url: /
+  rules: [{name: site, unit: minute, rpu: 5}]
+- url: /sample
+  rules: [{name: sample, unit: minute, rpu: 2}]
+"""
+
+
+def policy(text: str) -> Policy:
+    return rules_from_bytes(text.encode())
+
+
+def guard(text: str, store: MemoryStore | None = None) -> Guard:
+    return Guard(policy(text), store, clock=FakeClock(BEGIN_US))
+
+
+def left(verdict: Verdict) -> list[int]:
+    return [decision.remaining for decision in verdict.decisions]
+
+
+def test_the_classic_example() -> None:
+    some = guard(CLASSIC)
+    one = Request("GET", "/", {"X-Device-Id": "one"})
+    assert [some.check(one).allowed for _ in range(11)] == [True] * 10 + [False]
+    denied = some.check(one)
+    assert denied.denied_by is not None
+    assert denied.denied_by.actor == "device"
+    others = [Request("GET", "/", {"X-Device-Id": f"d{n}"}) for n in range(50)]
+    assert sum(some.check(other).allowed for other in others) == 40
+    denied = some.check(others[45])
+    assert denied.denied_by is not None
+    assert denied.denied_by.actor == "all"
+
+
+def test_rules_are_asked_broad_to_narrow_and_a_denial_is_charged_to_none() -> None:
+    some = guard(NESTED)
+    sample, other = Request(path="/sample/x"), Request(path="/other")
+    assert [left(some.check(sample)) for _ in range(2)] == [[4, 1], [3, 0]]
+    for _ in range(3):
+        denied = some.check(sample)
+        assert denied.denied_by is not None
+        assert denied.denied_by.name == "sample"
+        assert left(denied) == [3, 0], "a denial by /sample was charged to /"
+    assert [left(some.check(other)) for _ in range(3)] == [[2], [1], [0]]
+    denied = some.check(sample)
+    assert denied.denied_by is not None
+    assert denied.denied_by.name == "site", "the first that denies is named"
+
+
+def test_a_rule_in_the_shadow_counts_what_passed_and_denies_nobody() -> None:
+    some = guard(
+        """
+        - url: /
+          rules:
+            - {name: tried, unit: minute, rpu: 1, mode: shadow}
+            - {name: real, actor: ip, unit: minute, rpu: 3}
+            - {name: queue, actor: path, unit: minute, rpu: 1, algo: LB, burst: 9, mode: shadow}
+        """
+    )
+    request = Request(peer="192.0.2.1")
+    first, second, third, fourth = (some.check(request) for _ in range(4))
+    assert [bool(verdict) for verdict in (first, second, third, fourth)] == [True] * 3 + [False]
+    assert [bool(decision) for decision in second.decisions] == [False, True, True]
+    assert third.delay == 0, "a queue in the shadow lets nobody wait"
+    assert third.decisions[2].delay == 120
+    assert left(fourth)[2] == left(third)[2] - 1, "a peek shows what a charge would leave"
+    assert left(some.check(request)) == left(fourth), "what was denied was counted in the shadow"
+
+
+def test_a_rule_that_is_off_is_not_asked() -> None:
+    some = guard("url: /\nrules: [{unit: minute, rpu: 1, mode: off}]")
+    assert [len(some.check(Request()).rules) for _ in range(3)] == [0, 0, 0]
+
+
+def test_the_delay_is_the_longest_of_its_rules() -> None:
+    some = guard(
+        """
+        url: /
+        rules:
+          - {name: slow, unit: minute, rpu: 10, algo: LB, burst: 5}
+          - {name: fast, unit: second, rpu: 10, algo: LB, burst: 5}
+        """
+    )
+    assert [some.check(Request()).delay for _ in range(3)] == [0, 6, 12]
+
+
+def test_refund_takes_back_what_was_charged() -> None:
+    some = guard(NESTED)
+    request = Request(path="/sample")
+    verdict = some.check(request)
+    some.refund(verdict)
+    assert left(some.check(request)) == [4, 1]
+    some.check(request)
+    denied = some.check(request)
+    some.refund(denied)
+    assert not some.check(request)
+
+
+def test_global_rules_count_in_the_store_and_a_denial_there_gives_back_here() -> None:
+    text = """
+        url: /
+        rules:
+          - {name: here, unit: minute, rpu: 5, scope: local}
+          - {name: there, unit: minute, rpu: 2, scope: global}
+          - {name: also here, unit: hour, rpu: 9, scope: local}
+    """
+    store = MemoryStore()
+    one, other = guard(text, store), guard(text, store)
+    assert left(one.check(Request())) == [4, 1, 8]
+    assert left(other.check(Request())) == [4, 0, 8]
+    denied = one.check(Request())
+    assert denied.denied_by is not None
+    assert denied.denied_by.name == "there"
+    assert left(denied) == [4, 0, 8]
+    assert left(one.check(Request())) == [4, 0, 8], "the local charge was not given back"
+
+
+def test_a_local_denial_does_not_ask_the_store() -> None:
+    class Counting(MemoryStore):
+        asked = 0
+
+        def decide(self, charges, now=None):  # type: ignore[no-untyped-def]
+            self.asked += 1
+            return super().decide(charges, now)
+
+    store = Counting()
+    some = guard(
+        """
+        url: /
+        rules:
+          - {name: there, unit: minute, rpu: 9, scope: global}
+          - {name: here, unit: minute, rpu: 1, scope: local}
+        """,
+        store,
+    )
+    assert [bool(some.check(Request())) for _ in range(3)] == [True, False, False]
+    assert store.asked == 1
+
+
+def test_observers_are_told_and_cannot_do_harm(caplog: pytest.LogCaptureFixture) -> None:
+    told: list[tuple[Request, Verdict]] = []
+
+    def broken(request: Request, verdict: Verdict) -> None:
+        raise RuntimeError("observer")
+
+    some = Guard(policy(NESTED), observers=[broken, lambda *seen: told.append(seen)])
+    request = Request(path="/sample")
+    with caplog.at_level(logging.ERROR, "diana"):
+        verdict = some.check(request)
+    assert told == [(request, verdict)]
+    assert "an observer failed; the verdict stands" in caplog.text
+
+
+def test_from_file_and_close(tmp_path: Path) -> None:
+    file = tmp_path / "diana.yaml"
+    file.write_text(NESTED)
+    some = Guard.from_file(file, clock=FakeClock(BEGIN_US))
+    verdict = some.check(Request(path="/sample"))
+    assert verdict.version == some.policy.version != ""
+    some.close()
+
+
+def test_the_async_guard_is_the_same_with_await(tmp_path: Path) -> None:
+    file = tmp_path / "diana.yaml"
+    file.write_text(NESTED)
+
+    async def main() -> None:
+        some = AsyncGuard.from_file(file, clock=FakeClock(BEGIN_US))
+        request = Request(path="/sample")
+        verdict = await some.check(request)
+        assert left(verdict) == [4, 1]
+        await some.refund(verdict)
+        assert left(await some.check(request)) == [4, 1]
+        assert len(some.policy.rules) == 2
+        await some.close()
+
+    asyncio.run(main())
+
+
+def test_a_verdict_explains_itself() -> None:
+    some = guard(NESTED)
+    request = Request(path="/sample", peer="192.0.2.7")
+    for _ in range(2):
+        some.check(request)
+    assert some.check(request).explain() == (
+        "GET /sample from 192.0.2.7\n"
+        "│\n"
+        "├─ /: 5/minute by all, TB, local\n"
+        "│    key '=': ✓ 3 of 5 left\n"
+        "│\n"
+        "├─ /sample: 2/minute by all, TB, local\n"
+        "│    key '=': ✗ denied, retry after 30 s\n"
+        "│\n"
+        "╰─▶ denied by sample; charged to none"
+    )
+    assert (
+        "no rule covers it"
+        in guard(NESTED.replace("url: /\n", "url: /x\n")).check(Request(path="/y")).explain()
+    )
+
+
+def test_editing_a_limit_keeps_what_was_counted() -> None:
+    store = MemoryStore()
+    text = "url: /\nrules: [{unit: minute, rpu: RPU, scope: global}]"
+    request = Request()
+    ten = guard(text.replace("RPU", "10"), store)
+    assert left(ten.check(request)) == [9]
+    twenty = guard(text.replace("RPU", "20"), store)
+    assert left(twenty.check(request)) == [18]
+
+
+def test_one_counter_charged_twice_together_is_charged_twice() -> None:
+    (rule,) = policy("url: /\nrules: [{unit: minute, rpu: 3}]").rules
+    store = MemoryStore()
+    twice = [Charge(rule.meter, "k"), Charge(rule.meter, "k")]
+    assert [one.remaining for one in store.decide(twice, BEGIN_US)] == [2, 1]
+    assert not all(store.decide(twice, BEGIN_US))
+    assert store.decide(twice[:1], BEGIN_US)[0].remaining == 0
