@@ -24,7 +24,7 @@ from diana.core.rule import Rule
 from diana.core.verdict import Verdict
 from diana.sources.file import load_rules
 from diana.stores import open_store
-from diana.stores.clock import wall_us
+from diana.stores.clock import checked_clock, wall_us
 
 log = logging.getLogger("diana")
 
@@ -46,7 +46,7 @@ class _Rules:
         observers: Sequence[Observer],
     ) -> None:
         self.policy = policy
-        self.clock = clock
+        self.clock = checked_clock(clock)
         self.observers = tuple(observers)
         self.local = open_store(policy.settings.local_store)
         chosen = store if store is not None else policy.settings.store
@@ -56,7 +56,6 @@ class _Rules:
         if isinstance(chosen, str):
             self.owned.append(self.shared)
         self.identity_errors = 0
-        """How often finding an identity failed; such requests are limited as `missing` says."""
         self._reported: set[str] = set()
 
     def check(self, request: Request) -> Verdict:
@@ -65,11 +64,11 @@ class _Rules:
         now = self.clock and self.clock()
         rules, charges, refused_by = self._asked(policy.match(request), request)
         if refused_by is not None:
-            return self._told(self._refusal(refused_by, request, now))
+            return self._told(self._refusal(refused_by, rules, charges, request, now))
         if self.one_store and not policy.has_shadows:
             decisions = self.local.decide(charges, now)
         else:
-            decisions = self._decide(rules, charges, now)
+            rules, decisions = self._decide(rules, charges, now)
         verdict = self._verdict(rules, decisions, request)
         return self._told(verdict) if self.observers else verdict
 
@@ -90,8 +89,8 @@ class _Rules:
         self, matched: tuple[Rule, ...], request: Request
     ) -> tuple[tuple[Rule, ...], list[tuple[Meter, str, int]], Rule | None]:
         """The rules to ask, the charge to each, and the rule that refuses who has no identity, if one does."""
+        rules: list[Rule] = []
         charges: list[tuple[Meter, str, int]] = []
-        skipped: set[str] | None = None
         for rule in matched:
             try:
                 key = rule.key_of(request)
@@ -100,40 +99,39 @@ class _Rules:
                 self._report(rule, error)
             if key is None:
                 if rule.missing == "skip":
-                    skipped = {rule.meter.id, *(skipped or ())}
                     continue
                 if rule.missing == "deny" and rule.mode == "enforce":
-                    return (), [], rule
+                    return tuple(rules), charges, rule
                 key = self._key_without_identity(rule, request)
+            rules.append(rule)
             charges.append((rule.meter, key, rule.cost))
-        if skipped is not None:
-            matched = tuple(rule for rule in matched if rule.meter.id not in skipped)
-        return matched, charges, None
+        return tuple(rules), charges, None
 
     def _key_without_identity(self, rule: Rule, request: Request) -> str:
         if rule.missing == "ip":
             return NO_IDENTITY + (client_of_request(request, self.policy.settings.proxies) or "")
         return NO_IDENTITY
 
-    def _decide(self, rules: tuple[Rule, ...], charges: Charges, now: int | None) -> list[Decision]:
-        """Local rules, then global ones; then those in the shadow, each by itself, and only what passed."""
+    def _decide(
+        self, rules: tuple[Rule, ...], charges: Charges, now: int | None
+    ) -> tuple[tuple[Rule, ...], list[Decision]]:
+        """Local rules, then global ones, then those in the shadow; who comes after a denial is not asked."""
         decisions: dict[int, Decision] = {}
         here = self._places(rules, self.local)
         there = [] if self.one_store else self._places(rules, self.shared)
         for places, store in ((here, self.local), (there, self.shared)):
-            passed = all(decisions.values())
-            ask = store.decide if passed else store.peek
-            some = ask([charges[place] for place in places], now) if places else []
-            decisions.update(zip(places, some, strict=True))
-            if places is there and passed and not all(some):
+            if places and all(decisions.values()):
+                some = store.decide([charges[place] for place in places], now)
+                decisions.update(zip(places, some, strict=True))
+        if not all(decisions.values()):
+            if not all(decisions[place] for place in there if place in decisions):
                 self._give_back(here, charges, decisions, now)
-        passed = all(decisions.values())
-        for place, rule in enumerate(rules):
-            if rule.mode == "shadow":
-                store = self._store_of(rule)
-                ask = store.decide if passed else store.peek
-                (decisions[place],) = ask([charges[place]], now)
-        return [decisions[place] for place in range(len(rules))]
+        else:
+            for place, rule in enumerate(rules):
+                if rule.mode == "shadow":
+                    (decisions[place],) = self._store_of(rule).decide([charges[place]], now)
+        order = sorted(decisions)
+        return tuple(rules[place] for place in order), [decisions[place] for place in order]
 
     def _give_back(
         self, places: list[int], charges: Charges, decisions: dict[int, Decision], now: int | None
@@ -177,10 +175,23 @@ class _Rules:
         denying = (rule for rule, decision in asked if not decision and rule.mode == "enforce")
         return next(denying, None)
 
-    def _refusal(self, rule: Rule, request: Request, now: int | None) -> Verdict:
+    def _refusal(
+        self,
+        refusing: Rule,
+        before: tuple[Rule, ...],
+        charges: Charges,
+        request: Request,
+        now: int | None,
+    ) -> Verdict:
+        """Nobody is charged; a local rule before it that denies as well is the one to name."""
+        asked, said = [], []
+        for rule, charge in zip(before, charges, strict=True):
+            if rule.mode == "enforce" and self._store_of(rule) is self.local:
+                asked.append(rule)
+                said += self.local.peek([charge], now)
         at = wall_us() if now is None else now
-        denial = Decision(REFUSED, rule.meter.params.limit, NO_IDENTITY, rule.cost, at)
-        return Verdict(False, 0.0, rule, (rule,), (denial,), self.policy.version, request)
+        said.append(Decision(REFUSED, refusing.meter.params.limit, NO_IDENTITY, refusing.cost, at))
+        return self._verdict((*asked, refusing), said, request)
 
     def _told(self, verdict: Verdict) -> Verdict:
         for observer in self.observers:
@@ -210,7 +221,8 @@ class Guard:
         observers: Sequence[Observer] = (),
     ) -> None:
         self._rules = _Rules(policy, store, clock, observers)
-        self.check = self._rules.check
+        if type(self).check is Guard.check:
+            self.check = self._rules.check  # type: ignore[method-assign]  # one call less on every request
 
     @classmethod
     def from_file(
@@ -226,6 +238,15 @@ class Guard:
     @property
     def policy(self) -> Policy:
         return self._rules.policy
+
+    @property
+    def identity_errors(self) -> int:
+        """How often finding an identity failed; such requests are limited as `missing` says."""
+        return self._rules.identity_errors
+
+    def check(self, request: Request) -> Verdict:
+        """Whether every rule lets the request pass; if one denies, none is charged."""
+        return self._rules.check(request)
 
     def refund(self, verdict: Verdict) -> None:
         """Take back what an allowed request was charged, as far as it still counts."""
@@ -263,6 +284,11 @@ class AsyncGuard:
     @property
     def policy(self) -> Policy:
         return self._rules.policy
+
+    @property
+    def identity_errors(self) -> int:
+        """How often finding an identity failed; such requests are limited as `missing` says."""
+        return self._rules.identity_errors
 
     async def check(self, request: Request) -> Verdict:
         """Whether every rule lets the request pass; if one denies, none is charged."""

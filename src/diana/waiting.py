@@ -15,8 +15,8 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 from diana.core.contracts import Clock
 from diana.core.decision import Decision
-from diana.core.errors import ConfigError, PatienceError
-from diana.stores.clock import wall_us
+from diana.core.errors import PatienceError
+from diana.stores.clock import checked_clock, wall_us
 from diana.stores.lock import fork_safe_lock
 
 T = TypeVar("T")
@@ -130,11 +130,7 @@ class Timer:
     """How long, by which clock: a clock that brings its own `sleep` is slept on."""
 
     def __init__(self, clock: Clock | None) -> None:
-        if clock is not None and (not callable(clock) or clock().__class__ is not int):
-            raise ConfigError(
-                f"clock is {clock!r}; give a callable that returns whole microseconds (int)"
-            )
-        self.now: Clock = clock or wall_us
+        self.now: Clock = checked_clock(clock) or wall_us
         self._sleep: Callable[[float], None] | None = getattr(clock, "sleep", None)
         self._asleep: Callable[[float], Awaitable[None]] | None = getattr(clock, "asleep", None)
 

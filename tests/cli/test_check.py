@@ -24,14 +24,14 @@ def check(folder: Path, *arguments: str, **files: str) -> Result:
 def test_a_right_file_is_counted(tmp_path: Path) -> None:
     result = check(tmp_path, good=GOOD)
     assert result.exit_code == 0
-    assert result.output == f"{tmp_path}/good: 1 rules\n"
+    assert result.output == f"{tmp_path}/good: 1 rule\n"
 
 
 def test_every_mistake_is_told_with_its_place(tmp_path: Path) -> None:
     result = check(tmp_path, good=GOOD, wrong=WRONG)
     assert result.exit_code == 1
     assert result.output.splitlines() == [
-        f"{tmp_path}/good: 1 rules",
+        f"{tmp_path}/good: 1 rule",
         f"{tmp_path}/wrong:2:16: rules[0].unit: 'w' is no duration; write second, minute, hour, day, "
         "or a number with ms, s, m, h or d such as 30s or 5m",
         f"{tmp_path}/wrong:2:24: rules[0].rpu: '0' is no whole number from 1; write digits such as 10",
@@ -48,7 +48,7 @@ def test_a_warning_is_no_mistake_unless_strict(
     assert (
         "suspicious:2:9: warning: rules[0]: device is read from header X-Device-Id" in result.output
     )
-    assert result.output.endswith("1 rules, 1 warnings\n")
+    assert result.output.endswith("1 rule, 1 warning\n")
 
 
 def test_as_json(tmp_path: Path) -> None:

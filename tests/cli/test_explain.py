@@ -43,7 +43,7 @@ POST //orders/./new from 203.0.113.9
 │
 ├─ 2. who (line 6)
 │     url     / covers /orders/new
-│     actor   header X-User, counted by the key '#2bd806c97f0e00af1a1fc3328fa763a9' (a digest)
+│     actor   header x-user, counted by the key '#2bd806c97f0e00af1a1fc3328fa763a9' (a digest)
 │     limit   30/minute, token bucket: at most 30 at once, on average one every 2 s
 │     scope   local
 │     says    ✓ 29 of 30 left
@@ -66,7 +66,10 @@ POST //orders/./new from 203.0.113.9
     ("arguments", "said"),
     [
         (["GET", "/orders"], "product (line 10): it is for POST only"),
-        (["POST", "/orders"], "product (line 10): it has no query sku, and missing is skip"),
+        (
+            ["POST", "/orders"],
+            "product (line 10): the request has no query sku, and missing is skip",
+        ),
         (["POST", "/order"], "product (line 10): its url /orders does not cover /order"),
         (["GET", "/healthz"], "total (line 5): /healthz is excepted"),
         (["GET", "/healthz"], "├─ no rule is asked"),

@@ -36,6 +36,8 @@ def actor_from_spelling(text: str, surroundings: Surroundings) -> Spelled:
         raise ConfigError(f"{argument!r} behind {word!r}; write just {word}")
     if actor.argument is not None and not argument:
         raise ConfigError(f"{word!r} of what? write {word} {actor.argument}")
+    if actor.any_case:
+        argument = argument.lower()
     spelling = f"{word} {argument}" if argument else word
     key_from = key_from_secret if actor.secret else key_from_value
     return Spelled(spelling, actor.identity(argument, surroundings), key_from)

@@ -11,4 +11,4 @@ def _identity(argument: str, surroundings: Surroundings) -> Identity:
     return lambda request: request.header(name)
 
 
-header = Actor(_identity, argument="NAME", secret=True)
+header = Actor(_identity, argument="NAME", secret=True, any_case=True)

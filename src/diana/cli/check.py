@@ -66,13 +66,14 @@ def _say(report: dict[str, Any]) -> None:
             said += [f"{one['path']}: "] if one["path"] else []
             where = f"{file}:{one['line']}:{one['column']}: " if one["line"] else ""
             click.echo("".join([where, *said, one["message"]]))
-    counts = (
-        [f"{len(report['mistakes'])} mistakes"]
-        if report["mistakes"]
-        else [f"{report['rules']} rules"]
-    )
-    counts += [f"{len(report['warnings'])} warnings"] if report["warnings"] else []
+    mistakes, warnings = len(report["mistakes"]), len(report["warnings"])
+    counts = [_counted(mistakes, "mistake")] if mistakes else [_counted(report["rules"], "rule")]
+    counts += [_counted(warnings, "warning")] if warnings else []
     click.echo(f"{file}: {', '.join(counts)}")
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def _code(report: dict[str, Any], strict: bool) -> int:

@@ -15,6 +15,7 @@ from diana.core.path import path_of_segments
 from diana.core.policy import Policy
 from diana.core.request import Request
 from diana.core.rule import Rule
+from diana.core.verdict import shown
 from diana.guard import NO_IDENTITY, Guard
 
 
@@ -35,7 +36,10 @@ def explain(file: Path, method: str, url: str, headers: tuple[str, ...], peer: s
         raise click.ClickException(f"these rules cannot be used:\n{error}") from None
     pairs = [_pair(header) for header in headers]
     if not url.startswith("/"):
-        target = urlsplit(url)
+        try:
+            target = urlsplit(url)
+        except ValueError as error:
+            raise click.UsageError(f"{url!r} is no url: {error}") from None
         pairs.append(("Host", target.netloc))
         url = f"{target.path or '/'}?{target.query}"
     path, _, query = url.partition("?")
@@ -46,9 +50,9 @@ def explain(file: Path, method: str, url: str, headers: tuple[str, ...], peer: s
 def drawn(guard: Guard, request: Request) -> Iterator[str]:
     verdict = guard.check(request)
     path = path_of_segments(request.segments)
-    yield f"{request.method} {request.path} from {request.peer}"
+    yield f"{shown(request.method)} {shown(request.path)} from {request.peer}"
     if path != request.path:
-        yield f"│  read as {path}"
+        yield f"│  read as {shown(path)}"
     for number, (rule, decision) in enumerate(
         zip(verdict.rules, verdict.decisions, strict=True), 1
     ):
@@ -66,7 +70,7 @@ def drawn(guard: Guard, request: Request) -> Iterator[str]:
 
 
 def _described(rule: Rule, decision: Decision, path: str) -> Iterator[str]:
-    yield f"url     {rule.url.spelling} covers {path}" + (
+    yield f"url     {rule.url.spelling} covers {shown(path)}" + (
         f", {', '.join(sorted(rule.methods))} only" if rule.methods else ""
     )
     yield f"actor   {rule.actor}, counted by the key {decision.key!r}{_why(rule, decision)}"

@@ -31,3 +31,5 @@ class Actor(NamedTuple):
     """What stands behind the word, for messages: `NAME`; None if nothing does."""
     secret: bool = False
     """Its values are counted by their digest."""
+    any_case: bool = False
+    """The argument means the same in capitals and in small letters."""

@@ -84,7 +84,10 @@ class Store(Protocol):
         """The fast lane for one limit: whatever can be computed before the first request is computed here."""
 
     def decide(self, charges: Charges, now: int | None = None) -> list[Decision]:
-        """Charge all, or none if one is denied. A passing one beside a denied one shows what it has without the charge."""
+        """Charge all, or none if one is denied. A passing one beside a denied one shows what it has without the charge.
+
+        No two charges of one call are to the same counter: limits that would be are refused when they are made.
+        """
 
     def peek(self, charges: Charges, now: int | None = None) -> list[Decision]:
         """What `decide` would answer; nothing is written."""

@@ -10,8 +10,10 @@ What is not UTF-8 is kept as it is (in surrogates): it matches no rule's own wor
 from __future__ import annotations
 
 import re
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
+_ORIGIN = re.compile(r"\A[A-Za-z][A-Za-z0-9+.-]*://[^/?]*")
+"""What a client of a proxy sends before the path."""
 _PLAIN = re.compile(r"(?:/[^/%;?.\\\x00][^/%;?\\\x00]*)+")
 
 
@@ -24,12 +26,19 @@ def segments_of_path(path: str) -> tuple[str, ...]:
     return _segments_of_odd_path(path)
 
 
+def is_canonical(path: str, segments: tuple[str, ...]) -> bool:
+    """Whether the path was sent as it is read, but for what must be escaped."""
+    canonical = path_of_segments(segments)
+    return path == canonical or path == quote(canonical, errors="surrogateescape")
+
+
 def path_of_segments(segments: tuple[str, ...]) -> str:
     return "/" + "/".join(segments)
 
 
 def _segments_of_odd_path(path: str) -> tuple[str, ...]:
-    decoded = unquote(path.partition("?")[0], errors="surrogateescape")
+    target = _ORIGIN.sub("", path, 1) if "://" in path else path
+    decoded = unquote(target.partition("?")[0], errors="surrogateescape")
     kept: list[str] = []
     for part in decoded.partition("\x00")[0].replace("\\", "/").split("/"):
         segment = part.partition(";")[0]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from diana.core.address import Proxies
-from diana.core.path import path_of_segments, segments_of_path
+from diana.core.path import is_canonical, path_of_segments, segments_of_path
 from diana.core.request import Request
 from diana.core.rule import Body, Place, Rule
 from diana.core.tree import SegmentTree
@@ -15,6 +15,7 @@ from diana.core.url import Url
 
 LONGEST_REMEMBERED = 256
 """Paths up to this length are matched once; a client that invents paths pays for it, not the others."""
+LONGEST_METHOD = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,8 @@ class Policy:
         self._exempt = SegmentTree(exempt)
         self._rank = {id(rule): rank for rank, rule in enumerate(self.rules)}
         self._branches = any(None in rule.url.segments for rule in rules)
-        self._picks = bool(exempt) or any(rule.methods is not None for rule in rules)
+        self._exempts = bool(exempt)
+        self._by_method = any(rule.methods is not None for rule in rules)
         self._remembered = lru_cache(4_096)(self._matched)
         self.has_shadows = any(rule.mode == "shadow" for rule in rules)
         self.has_queues = any(rule.meter.algorithm.code == "LB" for rule in rules)
@@ -71,23 +73,21 @@ class Policy:
     def match(self, request: Request) -> tuple[Rule, ...]:
         """Every rule whose url covers the request. `HEAD` counts as `GET`."""
         path = request.path
-        if len(path) <= LONGEST_REMEMBERED:
-            return self._remembered(request.method, path)
-        return self._matched(request.method, path)
+        matched = self._remembered if len(path) <= LONGEST_REMEMBERED else self._matched
+        return matched(path, request.method[:LONGEST_METHOD]) if self._by_method else matched(path)
 
-    def _matched(self, method: str, path: str) -> tuple[Rule, ...]:
+    def _matched(self, path: str, method: str | None = None) -> tuple[Rule, ...]:
         segments = segments_of_path(path)
         rules = self._tree.covering(segments)
         if self._branches:
             rules = tuple(sorted(rules, key=self._rank_of))
-        if self._picks:
-            method = "GET" if method == "HEAD" else method
+        # A detour into an exempted path may lead elsewhere on a server that reads it otherwise.
+        if self._exempts and is_canonical(path, segments):
             left_alone = self._exempt.covering(segments)
-            rules = tuple(
-                rule
-                for rule in rules
-                if (rule.methods is None or method in rule.methods) and rule.block not in left_alone
-            )
+            rules = tuple(rule for rule in rules if rule.block not in left_alone)
+        if method is not None:
+            counted = counted_as(method)
+            rules = tuple(rule for rule in rules if rule.methods is None or counted in rule.methods)
         return rules
 
     def why_not(self, rule: Rule, request: Request) -> str:
@@ -95,14 +95,22 @@ class Policy:
         path = path_of_segments(request.segments)
         if not rule.url.covers_path(request.segments):
             return f"its url {rule.url.spelling} does not cover {path}"
-        if rule.methods is not None and request.method not in rule.methods:
+        if rule.methods is not None and counted_as(request.method) not in rule.methods:
             return f"it is for {', '.join(sorted(rule.methods))} only"
-        if rule.block in self._exempt.covering(request.segments):
+        if rule not in self.match(request):
             return f"{path} is excepted"
-        return f"it has no {rule.actor}, and missing is {rule.missing}"
+        if rule.missing == "skip" and rule.key_of(request) is None:
+            return f"the request has no {rule.actor}, and missing is skip"
+        return "another rule had denied already"
 
     def _rank_of(self, rule: Rule) -> int:
         return self._rank[id(rule)]
+
+
+def counted_as(method: str) -> str:
+    """`HEAD` counts as `GET`, and case does not matter."""
+    upper = method.upper()
+    return "GET" if upper == "HEAD" else upper
 
 
 def _breadth(rule: Rule) -> tuple[int, int]:

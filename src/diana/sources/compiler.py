@@ -146,9 +146,12 @@ class _Compiler:
         except ConfigError as error:
             self._mistakes.add(placed(error, place, place.path))
             return None
-        if len({actor.spelling for actor in actors}) < len(actors):
+        spellings = [actor.spelling for actor in actors]
+        if len(set(spellings)) < len(spellings):
             self._mistake("an actor stands here twice; keep one", place)
-        return actors
+        if len(spellings) > 1 and "all" in spellings:
+            self._mistake("all is everybody together; write it alone, or remove it", place)
+        return sorted(actors, key=lambda actor: actor.spelling)
 
     def _meter(
         self,
@@ -174,7 +177,12 @@ class _Compiler:
     def _exceptions(self, block: Block, url: Url) -> Iterator[Url]:
         field = block.fields.get("except")
         for left_alone in field.value if field else ():
-            if not url.covers(left_alone):
+            if left_alone.covers(url):
+                said = (
+                    f"{left_alone.spelling} leaves alone all of {url.spelling}; write a longer url"
+                )
+                self._mistake(said, field.place if field else Place(1, 1, ""))
+            elif not url.covers(left_alone):
                 said = f"{left_alone.spelling} is not under {url.spelling}, so it is left alone anyway; remove it"
                 self._mistake(said, field.place if field else Place(1, 1, ""))
             yield left_alone
@@ -279,7 +287,7 @@ class _Compiler:
             segments = rule.url.segments
             broader = [by_url.get(segments[:length], []) for length in range(len(segments))]
             for other in (some for found in broader for some in found):
-                if other.mode == "enforce" and rule.rpu > other.rpu and rule.place and other.place:
+                if _keeps_from_being_reached(other, rule) and rule.place and other.place:
                     self._warning(
                         f"{rule.meter.limit} is never reached: {other.url.spelling} allows the same {rule.actor} "
                         f"only {other.meter.limit} (line {other.place.line})",
@@ -295,10 +303,19 @@ class _Compiler:
         self._warnings.append(Warning(message, place))
 
 
+def _keeps_from_being_reached(broad: Rule, narrow: Rule) -> bool:
+    """Every request that the narrow rule counts is counted by the broad one too, which allows fewer."""
+    same_methods = broad.methods is None or (
+        narrow.methods is not None and narrow.methods <= broad.methods
+    )
+    same_cost = broad.cost == narrow.cost and broad.mode == "enforce"
+    return same_methods and same_cost and narrow.rpu > broad.rpu
+
+
 def _nobody(_: Request) -> str | None:
     return None
 
 
 def _default_name(url: Url, methods: list[str] | None, actor: str, unit_us: int) -> str:
-    parts = [",".join(methods)] if methods else []
+    parts = [",".join(sorted(methods))] if methods else []
     return " ".join([*parts, url.spelling, actor, spelling_from_micros(unit_us)])

@@ -36,7 +36,10 @@ class Mistakes:
         self._found: list[ConfigError] = []
 
     def add(self, error: ConfigError) -> None:
-        self._found.append(error)
+        """A wrong default would otherwise be told once for every rule."""
+        told = (error.line, error.column, error.message)
+        if told not in ((other.line, other.column, other.message) for other in self._found):
+            self._found.append(error)
 
     def raise_any(self) -> None:
         if self._found:
@@ -109,7 +112,7 @@ def mapping(node: Node, what: str) -> Mapping:
 def text(node: Node, _: str) -> str:
     if not isinstance(node, Scalar):
         raise ConfigError(f"{_shown(node)} where a text should be; write one value")
-    if not node.text:
+    if not node.text.strip():
         raise ConfigError("there is no value; write one, or remove the field")
     return node.text
 
@@ -119,9 +122,9 @@ def whole(smallest: int) -> Read:
 
     def read(node: Node, path: str) -> int:
         word = text(node, path)
-        number = (
-            int(word) if isinstance(node, Scalar) and node.plain and _WHOLE.fullmatch(word) else -1
-        )
+        if isinstance(node, Scalar) and not node.plain and _WHOLE.fullmatch(word):
+            raise ConfigError(f"{_shown(node)} in quotes is a text; write {word} without them")
+        number = int(word) if _WHOLE.fullmatch(word) else -1
         if not smallest <= number <= LARGEST_NUMBER:
             raise ConfigError(
                 f"{_shown(node)} is no whole number from {smallest}; write digits such as 10"

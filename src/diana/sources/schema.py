@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from diana.core.address import network_from_spelling
 from diana.core.errors import ConfigError
-from diana.core.plugins import algorithm_from_spelling, algorithms
+from diana.core.plugins import algorithm_from_spelling, algorithms, entries
 from diana.core.rule import Body, Place
 from diana.core.url import url_from_spelling
 from diana.sources.document import Mapping, Node, Scalar, Sequence
@@ -80,8 +80,8 @@ class _Schema:
         self._environment = environment
         self._rule_fields = rule_fields()
         self._settings: dict[str, Read] = {
-            "store": self._url,
-            "local_store": self._url,
+            "store": self._store,
+            "local_store": self._store,
             "store_budget": not_yet("store_budget"),
             "namespace": _namespace,
             "nodes": not_yet("nodes"),
@@ -191,6 +191,16 @@ class _Schema:
         }
         return fields(mapping(node, "response"), path, readers, self._mistakes)
 
+    def _store(self, node: Node, path: str) -> str:
+        url = self._url(node, path)
+        scheme = url.partition("://")[0].lower()
+        if "://" not in url or scheme not in entries("stores"):
+            known = ", ".join(f"{name}://" for name in sorted(entries("stores")))
+            raise ConfigError(
+                f"there is no store for {url!r}; write a URL that starts with one of {known}"
+            )
+        return url
+
     def _url(self, node: Node, path: str) -> str:
         """A URL, with `${NAME}` taken from the environment."""
 
@@ -261,6 +271,8 @@ def _method(node: Node, path: str) -> str:
     word = text(node, path).upper()
     if not _METHOD.fullmatch(word):
         raise ConfigError(f"{word!r} is no method; write one such as GET or POST")
+    if word == "HEAD":
+        raise ConfigError("HEAD counts as GET; write GET")
     return word
 
 

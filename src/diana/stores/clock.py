@@ -8,9 +8,20 @@ from __future__ import annotations
 
 from time import monotonic_ns, time_ns
 
+from diana.core.contracts import Clock
+from diana.core.errors import ConfigError
+
 EPOCH_OFFSET_US = time_ns() // 1_000 - monotonic_ns() // 1_000
 """Add it to the monotonic clock in whole microseconds."""
 
 
 def wall_us() -> int:
     return monotonic_ns() // 1_000 + EPOCH_OFFSET_US
+
+
+def checked_clock(clock: Clock | None) -> Clock | None:
+    if clock is not None and (not callable(clock) or clock().__class__ is not int):
+        raise ConfigError(
+            f"clock is {clock!r}; give a callable that returns whole microseconds (int)"
+        )
+    return clock

@@ -52,8 +52,6 @@ class Table:
         self.number = number
         self.meter = meter
         self.states: dict[Kept, State | None] = {}
-        self.turn = 0
-        """The last time several charges were weighed together and this table was among them."""
         self.most = 0
 
     def rest(self, key: Kept, cost: int, now: int) -> tuple[bool, int, int, int, int]:
@@ -95,7 +93,6 @@ class MemoryStore:
         self._expiring: Agenda[Table, Kept] = Agenda(self._numbered)
         self._blocked: Agenda[Table, Kept] = Agenda(self._numbered)
         self._due = NO_TIME
-        self._turn = 0
 
     def __len__(self) -> int:
         """How many keys are remembered."""
@@ -208,7 +205,6 @@ class MemoryStore:
 
     def _weigh(self, charges: Charges, now: int) -> tuple[list[Decision], list[Weighed], bool]:
         """Each charge by itself, and whether all pass; nothing is written yet."""
-        self._turn = turn = self._turn + 1
         tables = self._tables
         decisions: list[Decision] = []
         weighed: list[Weighed] = []
@@ -224,9 +220,6 @@ class MemoryStore:
             if before is None:
                 kept = storable(key)
                 before = table.states.get(kept)
-            if table.turn == turn:
-                before = _poured(weighed, table, kept, before)
-            table.turn = turn
             params = meter.params
             after, outcome = meter.decide(before, params, cost, now)
             if not outcome[0]:
@@ -297,14 +290,6 @@ class MemoryStore:
     def _forget(self, table: Table, key: Kept) -> None:
         table.forget(key)
         self._keys -= 1
-
-
-def _poured(weighed: list[Weighed], table: Table, key: Kept, before: State | None) -> State | None:
-    """A second charge to the same counter finds the first."""
-    for other, its_key, _, after in reversed(weighed):
-        if other is table and its_key == key:
-            return after
-    return before
 
 
 def _uncharged(decisions: list[Decision], weighed: list[Weighed]) -> list[Decision]:
