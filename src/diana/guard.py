@@ -108,9 +108,13 @@ class _Rules:
         return tuple(rules), charges, None
 
     def _key_without_identity(self, rule: Rule, request: Request) -> str:
-        if rule.missing == "ip":
+        if rule.missing == "together":
+            return NO_IDENTITY
+        try:
             return NO_IDENTITY + (client_of_request(request, self.policy.settings.proxies) or "")
-        return NO_IDENTITY
+        except Exception as error:
+            self._report(rule, error)
+            return NO_IDENTITY
 
     def _decide(
         self, rules: tuple[Rule, ...], charges: Charges, now: int | None

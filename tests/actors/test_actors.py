@@ -412,3 +412,11 @@ def test_spellings(spelling: str, canonical: str, secret: bool) -> None:
 def test_what_is_no_actor_is_an_error(spelling: str) -> None:
     with pytest.raises(ConfigError):
         found(spelling, Request())
+
+
+def test_a_request_that_cannot_be_read_at_all_is_limited_with_the_others() -> None:
+    policy = rules_from_bytes(b"url: /\nrules: [{actor: account, unit: hour, rpu: 1}]")
+    guard = Guard(policy)
+    broken = Request(headers={"X-Account-Id": 5}, peer=5)  # type: ignore[arg-type]
+    assert [bool(guard.check(broken)) for _ in range(2)] == [True, False]
+    assert guard.identity_errors == 4

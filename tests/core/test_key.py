@@ -57,7 +57,7 @@ def test_different_identities_never_share_a_key(
 @settings(max_examples=500, derandomize=True, deadline=None)
 def test_a_value_never_has_the_key_of_another_value_s_digest(one: str, other: str) -> None:
     if len(one) <= 64:
-        assert key_from_value(one) != key_from_secret(other)
+        assert one == other or key_from_value(one) != key_from_secret(other)
     assert (key_from_value(one) == key_from_value(other)) == (one == other)
     assert (key_from_secret(one) == key_from_secret(other)) == (one == other)
 

@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from diana import Guard, Request
-from diana.core.path import path_of_segments, segments_of_path
+from diana.core.path import is_straight, path_of_segments, segments_of_path
 from diana.sources.file import rules_from_bytes
 from diana.testing import FakeClock
 
@@ -20,7 +20,7 @@ LOGIN = [
     "/x/%2e%2e/login", "/x/%2E%2e/login", "/x/.%2e/login",
     "/x/%2e./login", "%2flogin", "/%2Flogin", "/x%2f..%2flogin", "/login%2f", "/login%2F.", "/login%3bv=1",
     "/login%3B", "/\\login", "/x\\..\\login",
-    "/%5clogin", "/%5Clogin", "\\login", "/login\x00", "/login%00", "/login%00.html", "/login\x00/x", "/login?",
+    "/%5clogin", "/%5Clogin", "\\login", "/login\x00", "/login%00", "/login%00.html", "/login?",
     "/login?next=/x", "/login?a/../b",
     "/x/../login?y", "login", "./login", "../login", "login/",
 ]  # fmt: skip
@@ -158,3 +158,35 @@ def test_a_path_that_cannot_be_decoded_is_limited_by_the_broadest_rules(path: st
     )
     assert guard.check(Request(path=path))
     assert not guard.check(Request(path=path))
+
+
+@pytest.mark.parametrize(
+    "path", ["/login%00/x", "/x%00/../login", "/login#x", "http://shop.example/login?x"]
+)
+def test_what_one_server_or_another_takes_for_login_stays_under_login(path: str) -> None:
+    assert segments_of_path(path)[:1] == ("login",)
+
+
+@pytest.mark.parametrize("path", ["/h", "/h/", "/h/%c3%a9", "/h/a.b"])
+def test_a_straight_path_may_be_exempted(path: str) -> None:
+    assert is_straight(path)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "//h",
+        "/./h",
+        "/x/../h",
+        "/h%2F",
+        "/h%00",
+        "/h;x",
+        "/h?x",
+        "/h#x",
+        "h",
+        "/x\\..\\h",
+        "/%2e/\ud800",
+    ],
+)
+def test_a_detour_may_not(path: str) -> None:
+    assert not is_straight(path)

@@ -355,3 +355,26 @@ def test_a_broader_limit_in_the_shadow_keeps_nobody_from_a_narrow_one() -> None:
 
 def test_the_classic_form_is_warned_of_as_it_should_be() -> None:
     assert [line for line, _ in warned(CLASSIC)] == [3, 3]
+
+
+@pytest.mark.parametrize(
+    "narrow",
+    [
+        "- {url: /, except: /a, rules: [{unit: second, rpu: 1}]}\n- {url: /a, rules: [{unit: second, rpu: 5}]}",
+        "- {url: /, rules: [{unit: second, rpu: 1, mode: off}]}\n- {url: /a, rules: [{unit: second, rpu: 5}]}",
+        "- {url: /, rules: [{unit: second, rpu: 1}]}\n- {url: /a, rules: [{unit: second, rpu: 5, mode: off}]}",
+        "- {url: /, methods: POST, rules: [{unit: second, rpu: 1}]}\n- {url: /a, methods: GET, rules: [{unit: second, rpu: 5}]}",
+        "- {url: /, rules: [{unit: second, rpu: 1, mode: shadow}]}\n- {url: /a, rules: [{unit: second, rpu: 5}]}",
+    ],
+)
+def test_a_narrow_limit_that_can_be_reached_is_not_warned_of(narrow: str) -> None:
+    assert rules_from_bytes(narrow.encode()).warnings == ()
+
+
+def test_a_broad_url_with_anything_in_it_is_broad_too() -> None:
+    text = "- {url: /*, rules: [{unit: second, rpu: 1}]}\n- {url: /a/b, rules: [{unit: second, rpu: 5}]}"
+    (warning,) = rules_from_bytes(text.encode()).warnings
+    assert (
+        warning.message
+        == "5/second is never reached: /* allows the same all only 1/second (line 1)"
+    )

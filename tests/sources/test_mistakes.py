@@ -119,7 +119,7 @@ IN_A_RULE: list[tuple[str, int, int, str, str]] = [
     ("algo: LB\nmax_wait:", 6, 14, "max_wait", NO_VALUE),
     ("burst: 0", 5, 12, "burst", "burst is 0; a token bucket holds a whole number of tokens from 1"),
     ("algo: SW\nslices: 0", 6, 13, "slices", "'0' is no whole number from 1; write digits such as 10"),
-    ("algo: SW\nslices: 1001", 6, 13, "slices", "slices is 1001; write a whole number from 1 to 1000"),
+    ("algo: SW\nslices: 1001", 6, 13, "slices", "'1001' is too large; write at most 1000"),
     ("algo: W\nalign: noon", 6, 12, "align", "'noon' is unknown; write one of epoch, first"),
     ("cost: '5'", 5, 11, "cost", "'5' in quotes is a text; write 5 without them"),
     ("cost: 11", 5, 11, "cost", "cost 11 can never pass: the most is 10; write at most that"),
@@ -161,7 +161,7 @@ IN_A_RULE: list[tuple[str, int, int, str, str]] = [
     ("body:", 5, 10, "body", NO_VALUE),
     ("body: {xml: a}", 5, 12, "body", "'xml' is no kind of body; write text, html or json"),
     ("body: {text: a, Text: b}", 5, 21, "body", "'Text' stands here twice; keep one"),
-    (f"name: {'x' * 101}", 5, 11, "name", "a name is at most 100 printable characters; write a shorter one"),
+    (f"name: {'x' * 101}", 5, 11, "name", "a name is at most 100 characters, without line breaks; write another"),
     ("name: [a]", 5, 11, "name", NO_TEXT),
 ]  # fmt: skip
 
@@ -183,8 +183,8 @@ IN_A_SETTING: list[tuple[str, int, int, str, str]] = [
     ("store: memory://\nSTORE: x://", 2, 1, "store", "'STORE' stands here and in line 1 as 'store'; keep one"),
     ("store:", 1, 7, "store", NO_VALUE),
     ("store: [a]", 1, 8, "store", NO_TEXT),
-    ("store: carrier://x", 1, 8, "store", "there is no store for 'carrier://x'; write a URL that starts with one of memory://"),
-    ("local_store: memory", 1, 14, "local_store", "there is no store for 'memory'; write a URL that starts with one of memory://"),
+    ("store: carrier://x", 1, 8, "store", "there is no store for carrier://; write a URL that starts with one of memory://"),
+    ("local_store: memory", 1, 14, "local_store", "'memory' is no URL of a store; write one such as memory://"),
     (
         "store: redis://${DIANA_UNSET}/0", 1, 8, "store",
         "${DIANA_UNSET} is not set in the environment; set it, or write the value",
@@ -258,9 +258,9 @@ BESIDE_THE_URL: list[tuple[str, int, int, str, str]] = [
     ("url: [/a]", 1, 6, "url", NO_TEXT),
     ("Url: /\nurl: /a", 2, 1, "url", "'url' stands here and in line 1 as 'Url'; keep one"),
     ("url: /a\nmethod: GET", 2, 1, "method", "'method' is no field here; did you mean methods?"),
-    ("url: /a\nmethods: G3T", 2, 10, "methods", "'G3T' is no method; write one such as GET or POST"),
-    ("url: /a\nmethods: [GET, P T]", 2, 16, "methods[1]", "'P T' is no method; write one such as GET or POST"),
-    ("url: /a\nmethods: '*'", 2, 10, "methods", "'*' is no method; write one such as GET or POST"),
+    ("url: /a\nmethods: G3T", 2, 10, "methods", "'G3T' is no method; write one such as POST, or a list: [GET, POST]"),
+    ("url: /a\nmethods: [GET, P T]", 2, 16, "methods[1]", "'P T' is no method; write one such as POST, or a list: [GET, POST]"),
+    ("url: /a\nmethods: '*'", 2, 10, "methods", "* is no method; remove methods to limit them all"),
     ("url: /a\nmethods: HEAD", 2, 10, "methods", "HEAD counts as GET; write GET"),
     ("url: /a\nmethods: []", 2, 10, "methods", "the list is empty; write at least one method, or remove the field"),
     ("url: /a\nmethods:", 2, 9, "methods", NO_VALUE),
@@ -284,7 +284,7 @@ EMPTY = "the file is empty; write at least one url with rules"
 NO_LIST = "rules is a list; write each rule behind a dash (-)"
 SAME = (
     "this rule counts in the counter of the rule in line 3: same name, actor, algo, scope and unit; "
-    "give one of them a name, or remove it"
+    "give one of them another name, or remove it"
 )
 
 WHOLE_FILES: list[tuple[str, Told]] = [
@@ -295,7 +295,7 @@ WHOLE_FILES: list[tuple[str, Told]] = [
     ("hello\n", [(1, 1, "", f"'hello' {NO_URL_WITH_RULES}")]),
     ("- a\n- 5\n", [(1, 3, "[0]", f"'a' {NO_URL_WITH_RULES}"), (2, 3, "[1]", f"'5' {NO_URL_WITH_RULES}")]),
     ("- - a\n", [(1, 3, "[0]", f"a list {NO_URL_WITH_RULES}")]),
-    ("rules:\n  - unit: second\n    rpu: 10\n", [(1, 1, "", "there is no url; write url: here")]),
+    ("rules:\n  - unit: second\n    rpu: 10\n", [(1, 1, "", "there is no url; write url: and a path such as /")]),
     ("url: /\nrules:\n  - rpu: 10\n", [(3, 5, "rules[0]", "there is no unit; write unit here, such as unit: minute")]),
     ("url: /\nrules:\n  - unit: second\n", [(3, 5, "rules[0]", "there is no rpu; write rpu here, such as rpu: 100")]),
     (
@@ -363,7 +363,7 @@ def test_a_mistake_in_the_shape_of_the_file(text: str, told: Told) -> None:
         ("url: @x\n", 1, 6),
         ('url: "/\\q"\n', 1, 8),
         ('url: "/\\ud800"\n', 1, 10),
-        ("url: *\n", 1, 7),
+        ("url: *\n", 1, 6),
         ("]\n", 1, 1),
     ],
 )
@@ -452,3 +452,86 @@ def test_a_value_of_any_length_is_shown_short() -> None:
 def test_a_file_that_is_not_there_is_an_error_that_names_it(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"no\.yaml: cannot be read: No such file"):
         load_rules(tmp_path / "no.yaml")
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        (
+            "url: login\nrules:\n  - {unit: second, rpu: 1, actor: nobody}\n  - {rpu: 1}\n",
+            [1, 3, 4],
+        ),
+        ("url: /\nrules: [{unit: second, rpu: 1, burst: 0, actor: nobody}]", [2, 2]),
+        ("url: login\nrules: [{unit: second, rpu: 1, actor: segment id}]", [1]),
+    ],
+)
+def test_one_mistake_does_not_hide_another(text: str, found: list[int]) -> None:
+    assert [line for line, *_ in mistakes(text)] == found
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("url: /\nexcept: [/, /a]\n", (2, 10, "except[0]", "/ leaves alone all of /; write a longer url")),
+        ("url: /a\nexcept: [/a/b, /c]\n", (2, 16, "except[1]", "/c is not under /a, so it is left alone anyway; remove it")),
+        ("methods: [any]\nurl: /\n", (1, 11, "methods[0]", "ANY is no method; remove methods to limit them all")),
+        ("methods: [GET, get]\nurl: /\n", (1, 10, "methods", "GET stands here twice; keep one")),
+        ("store: memory://\nurl: /\n", (1, 1, "", "store is a setting; put it beside limits:, and url and rules under limits:")),
+        ("url: http://shop/a\n", (1, 6, "url", "the url 'http://shop/a' names a host; write the path only, and limit by actor: host")),
+        ("url: /%ff\n", (1, 6, "url", "the url '/%ff' is no text; write it in UTF-8")),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_placed_at_what_is_wrong(text: str, wanted: tuple[int, int, str, str]) -> None:
+    assert mistakes(f"{text}rules: [{{unit: second, rpu: 1}}]") == [wanted]
+
+
+def test_a_mistake_in_a_default_says_for_which_rule() -> None:
+    text = "defaults: {cost: 5}\nlimits:\n  - url: /\n    rules: [{unit: second, rpu: 1}]"
+    (found,) = mistakes(text)
+    assert found[0] == 1
+    assert (
+        found[3]
+        == "cost 5 can never pass: the most is 1; write at most that (in the rule of line 4)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("[" * 100_000, "this is no JSON: too deep; write it as JSON"),
+        ("NaN", "this is no JSON: NaN is not allowed; write it as JSON"),
+        ("{", "this is no JSON: Expecting property name"),
+    ],
+)
+def test_a_json_body_is_json(body: str, said: str) -> None:
+    text = f"url: /\nrules:\n  - unit: second\n    rpu: 1\n    body: {{json: '{body}'}}"
+    ((line, column, path, message),) = mistakes(text)
+    assert (line, column, path) == (5, 18, "rules[0].body.json")
+    assert message.startswith(said)
+
+
+def test_a_password_is_never_told() -> None:
+    text = "store: redis-like://user:hunter2@host/0\nlimits: [{url: /, rules: [{unit: second, rpu: 1}]}]"
+    (found,) = mistakes(text)
+    assert found[3].startswith(
+        "there is no store for redis-like://; write a URL that starts with one of"
+    )
+    assert "hunter2" not in str(found)
+
+
+def test_of_very_many_mistakes_the_first_hundred_are_told() -> None:
+    assert len(mistakes("url: /\n" * 20_000)) == 100
+    assert len(mistakes("\n".join(f"- {number}" for number in range(20_000)))) == 100
+
+
+@pytest.mark.parametrize(
+    ("content", "line", "column"),
+    [
+        ("url: /\n# 😀😀\x01\n", 2, 5),
+        ("# é\x01", 1, 4),
+        ("url: '/\nrules: []\n", 1, 6),
+    ],
+)
+def test_what_is_no_yaml_is_placed_where_it_begins(content: str, line: int, column: int) -> None:
+    ((at_line, at_column, _, _),) = mistakes(content)
+    assert (at_line, at_column) == (line, column)

@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from typing import NamedTuple, cast
 
 from diana.core.actor import Actor, Identity, Surroundings
-from diana.core.errors import ConfigError
+from diana.core.errors import ConfigError, shown
 from diana.core.key import key_from_parts, key_from_secret, key_from_value
 from diana.core.plugins import entries, plugin
 from diana.core.request import Request
@@ -70,6 +70,6 @@ def key_of(actors: list[Spelled]) -> KeyOf:
 
 def _unknown(text: str, word: str) -> str:
     known = sorted(entries("actors"))
-    near = get_close_matches(word, known, 1)
+    near = get_close_matches(word, known, 1, 0.7)
     hint = f"did you mean {near[0]}? " if near else ""
-    return f"{text!r} is no actor; {hint}write one of {', '.join(known)}"
+    return f"{shown(text)} is no actor; {hint}write one of {', '.join(known)}"

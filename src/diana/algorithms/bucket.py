@@ -75,7 +75,8 @@ def scale_from_limit(limit: Limit, places: int) -> Scale:
             return Scale(per, leak, tick)
         tick *= 10
     raise ConfigError(
-        f"{limit} with {places:,} places is too large to count exactly; write a smaller burst, or a rounder number"
+        f"{limit} with {places:,} places is too large to count exactly; write a smaller burst, or a rounder number",
+        path="burst",
     )
 
 
@@ -83,7 +84,9 @@ def bucket_params(scale: Scale, capacity: int, free: int) -> BucketParams:
     per, leak, tick = scale
     drain = -(-capacity // leak)
     if drain * tick >= WHOLE:
-        raise ConfigError("so large a burst would take centuries to refill; write a smaller one")
+        raise ConfigError(
+            "so large a burst would take centuries to refill; write a smaller one", path="burst"
+        )
     limit = capacity // per
     first = (True, limit - 1, 0, -(-per // leak) * tick, 0)
     hot = (capacity, per, leak, leak - 1, free, per if tick == 1 else None, first)

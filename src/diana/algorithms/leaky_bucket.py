@@ -19,7 +19,7 @@ from typing import Any
 
 from diana.algorithms import bucket
 from diana.core.contracts import Algorithm
-from diana.core.duration import SECOND_US, micros_from_spelling, spelling_from_micros
+from diana.core.duration import SECOND_US, micros_from_spelling
 from diana.core.errors import ConfigError
 from diana.core.limit import LARGEST_RPU, Limit
 
@@ -70,7 +70,9 @@ class LeakyBucket:
         if max_wait_us is not None:
             held = (1 + free) * scale.per + max_wait_us // scale.tick * scale.leak
             if burst is not None and held < capacity:
-                raise ConfigError(_contradiction(limit, burst, free, max_wait_us), path="max_wait")
+                raise ConfigError(
+                    _contradiction(limit, burst, free, max_wait_us, max_wait), path="max_wait"
+                )
             capacity = min(capacity, held)
         return bucket.bucket_params(scale, capacity, free=capacity if nodelay else free * scale.per)
 
@@ -95,11 +97,13 @@ def _places(limit: Limit, burst: int | None, free: int, max_wait_us: int | None)
     return free + -(-(max_wait_us or 0) * limit.rpu // limit.unit_us)
 
 
-def _contradiction(limit: Limit, burst: int, free: int, max_wait_us: int) -> str:
+def _contradiction(
+    limit: Limit, burst: int, free: int, max_wait_us: int, max_wait: str | None
+) -> str:
     fits = free + max_wait_us * limit.rpu // limit.unit_us
     last_us = -(-(burst - free) * limit.unit_us // limit.rpu)
     return (
-        f"burst {burst} contradicts max_wait {spelling_from_micros(max_wait_us)}: at {limit} the last in the queue waits "
+        f"burst {burst} contradicts max_wait {max_wait}: at {limit} the last in the queue waits "
         f"{last_us / SECOND_US:g} s; write a burst of at most {fits}, a longer max_wait, or only one of them"
     )
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from diana.core.errors import ConfigError
+from diana.core.errors import ConfigError, shown
 
 SECOND_US = 1_000_000
 LONGEST_US = 3650 * 86_400 * SECOND_US
@@ -37,10 +37,10 @@ def micros_from_spelling(text: str) -> int:
         return _WORDS[word]
     numbered = _NUMBERED.fullmatch(word)
     if numbered is None:
-        raise ConfigError(f"{text!r} is no duration; write {ALLOWED}")
+        raise ConfigError(f"{shown(text)} is no duration; write {ALLOWED}")
     micros = int(numbered[1]) * _LETTERS[numbered[2]]
     if not 0 < micros <= LONGEST_US:
-        raise ConfigError(f"{text!r} is out of range; a duration is from 1ms to 3650d")
+        raise ConfigError(f"{shown(text)} is out of range; a duration is from 1ms to 3650d")
     return micros
 
 

@@ -45,9 +45,7 @@ class CostError(DianaError, ValueError):
     """A cost is a whole number from 0 to 2**53 - 1."""
 
     def __init__(self, cost: object) -> None:
-        super().__init__(
-            f"cost is {_shortened(cost)}; write a whole number (int) from 0 to 2**53 - 1"
-        )
+        super().__init__(f"cost is {shown(cost)}; write a whole number (int) from 0 to 2**53 - 1")
         self.cost = cost
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -70,7 +68,7 @@ class PatienceError(DianaError, ValueError):
 
     def __init__(self, timeout: object) -> None:
         super().__init__(
-            f"timeout is {_shortened(timeout)}; write seconds from 0, or None to wait as long as it takes"
+            f"timeout is {shown(timeout)}; write seconds from 0, or None to wait as long as it takes"
         )
         self.timeout = timeout
 
@@ -95,6 +93,7 @@ class LimitExceeded(DianaError):
         return type(self), (self.decision,)
 
 
-def _shortened(value: object) -> str:
+def shown(value: object) -> str:
+    """What somebody wrote, short enough for a message."""
     text = repr(value)
     return text if len(text) <= 40 else f"{text[:37]}..."

@@ -14,8 +14,10 @@ LONGEST_REMEMBERED = 256
 
 
 def key_from_value(value: str) -> str:
-    """`=alice`, or `#` and a digest if it is long."""
-    return f"={value}" if len(value) <= LONGEST_PLAIN else f"#{digest(value)}"
+    """`=alice`, or `#` and a digest if it is long, or no text that can be written down."""
+    if len(value) <= LONGEST_PLAIN and (value.isascii() or value.isprintable()):
+        return f"={value}"
+    return f"#{digest(value)}"
 
 
 def key_from_secret(value: str) -> str:

@@ -6,7 +6,7 @@ import re
 from typing import NamedTuple
 
 from diana.core.duration import ALLOWED, micros_from_spelling, spelling_from_micros
-from diana.core.errors import ConfigError
+from diana.core.errors import ConfigError, shown
 
 LARGEST_RPU = 10**12
 
@@ -30,20 +30,20 @@ def limit_from_spelling(text: str) -> Limit:
     spelled = _SPELLING.fullmatch(text)
     if spelled is None:
         raise ConfigError(
-            f"{text!r} is no limit; write N/unit or N per unit, such as 100/minute or 10 per 30s, "
+            f"{shown(text)} is no limit; write N/unit or N per unit, such as 100/minute or 10 per 30s, "
             f"where N is a whole number from 1 and the unit is {ALLOWED}"
         )
     try:
         unit_us = micros_from_spelling(spelled[2])
     except ConfigError as error:
-        raise ConfigError(f"in the limit {text!r}: {error}") from None
+        raise ConfigError(f"in the limit {shown(text)}: {error}") from None
     return checked_limit(int(spelled[1]), unit_us)
 
 
 def limits_from_spelling(text: str) -> list[Limit]:
     """`5/second; 100/minute`: several limits that hold together."""
     if not isinstance(text, str):
-        raise ConfigError(f"{text!r} is no limit; write a str such as '100/minute'")
+        raise ConfigError(f"{shown(text)} is no limit; write a str such as '100/minute'")
     return [limit_from_spelling(part) for part in text.split(";")]
 
 

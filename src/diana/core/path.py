@@ -2,7 +2,7 @@
 
 A client chooses how to spell a path. `/login`, `//login`, `/./login`, `/x/../login`, `/login/`, `/%6Cogin`, `/login;v=1`, `/x/..;/login`
 and `/\\login` all reach the login page of one server or another, so they must all reach its limit. Where servers differ, the reading
-that is limited by more rules is taken: `%2F` and a backslash separate segments, and a path ends at a NUL.
+that is limited by more rules is taken: `%2F` and a backslash separate segments, and a segment ends at a NUL.
 
 What is not UTF-8 is kept as it is (in surrogates): it matches no rule's own words but everything broader.
 """
@@ -10,11 +10,12 @@ What is not UTF-8 is kept as it is (in surrogates): it matches no rule's own wor
 from __future__ import annotations
 
 import re
-from urllib.parse import quote, unquote
+from urllib.parse import unquote
 
 _ORIGIN = re.compile(r"\A[A-Za-z][A-Za-z0-9+.-]*://[^/?]*")
 """What a client of a proxy sends before the path."""
-_PLAIN = re.compile(r"(?:/[^/%;?.\\\x00][^/%;?\\\x00]*)+")
+_PLAIN = re.compile(r"(?:/[^/%;?#.\\\x00][^/%;?#\\\x00]*)+")
+_DETOUR = re.compile(r"//|/\.\.?(?:/|\Z)|[\\;?#\x00]|%(?:2[EeFf]|5[Cc]|00|3[Bb])")
 
 
 def segments_of_path(path: str) -> tuple[str, ...]:
@@ -26,10 +27,9 @@ def segments_of_path(path: str) -> tuple[str, ...]:
     return _segments_of_odd_path(path)
 
 
-def is_canonical(path: str, segments: tuple[str, ...]) -> bool:
-    """Whether the path was sent as it is read, but for what must be escaped."""
-    canonical = path_of_segments(segments)
-    return path == canonical or path == quote(canonical, errors="surrogateescape")
+def is_straight(path: str) -> bool:
+    """Whether every server reads the path as it is read here: no detours, no signs that some take for others."""
+    return path.startswith("/") and _DETOUR.search(path) is None
 
 
 def path_of_segments(segments: tuple[str, ...]) -> str:
@@ -38,10 +38,10 @@ def path_of_segments(segments: tuple[str, ...]) -> str:
 
 def _segments_of_odd_path(path: str) -> tuple[str, ...]:
     target = _ORIGIN.sub("", path, 1) if "://" in path else path
-    decoded = unquote(target.partition("?")[0], errors="surrogateescape")
+    raw = target.partition("?")[0].partition("#")[0]
     kept: list[str] = []
-    for part in decoded.partition("\x00")[0].replace("\\", "/").split("/"):
-        segment = part.partition(";")[0]
+    for part in unquote(raw, errors="surrogateescape").replace("\\", "/").split("/"):
+        segment = part.partition(";")[0].partition("\x00")[0]
         if segment == "..":
             del kept[-1:]
         elif segment not in ("", "."):

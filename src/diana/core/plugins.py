@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Any, cast
 
-from diana.core.errors import ConfigError
+from diana.core.errors import ConfigError, shown
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -39,7 +39,7 @@ def plugin(group: str, name: str) -> Any:
     entry = known.get(name.lower())
     if entry is None:
         raise ConfigError(
-            f"nothing called {name!r} in diana.{group}; there is {', '.join(sorted(known)) or 'nothing installed'}"
+            f"nothing called {shown(name)} in diana.{group}; there is {', '.join(sorted(known)) or 'nothing installed'}"
         )
     return entry.load()
 
@@ -58,4 +58,4 @@ def algorithm_from_spelling(text: str) -> Algorithm:
         if word in (algorithm.code.lower(), algorithm.spelling):
             return algorithm
     known = ", ".join(f"{a.code} ({a.spelling})" for a in algorithms().values())
-    raise ConfigError(f"{text!r} is no algorithm; write one of {known}")
+    raise ConfigError(f"{shown(text)} is no algorithm; write one of {known}")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from diana.core.address import Proxies
-from diana.core.path import is_canonical, path_of_segments, segments_of_path
+from diana.core.path import is_straight, path_of_segments, segments_of_path
 from diana.core.request import Request
 from diana.core.rule import Body, Place, Rule
 from diana.core.tree import SegmentTree
@@ -82,7 +82,7 @@ class Policy:
         if self._branches:
             rules = tuple(sorted(rules, key=self._rank_of))
         # A detour into an exempted path may lead elsewhere on a server that reads it otherwise.
-        if self._exempts and is_canonical(path, segments):
+        if self._exempts and is_straight(path):
             left_alone = self._exempt.covering(segments)
             rules = tuple(rule for rule in rules if rule.block not in left_alone)
         if method is not None:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from urllib.parse import unquote_plus
 
-from diana.core.errors import ConfigError
+from diana.core.errors import ConfigError, shown
 from diana.core.path import segments_of_path
 
 MOST_FIELDS = 1_000
@@ -95,7 +95,7 @@ class Request:
 def checked_token(name: str, example: str) -> str:
     """A header's or a cookie's name, as HTTP allows it."""
     if not _TOKEN.fullmatch(name):
-        raise ConfigError(f"{name!r} is no name that HTTP allows; write one such as {example}")
+        raise ConfigError(f"{shown(name)} is no name that HTTP allows; write one such as {example}")
     return name
 
 

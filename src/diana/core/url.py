@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from diana.core.errors import ConfigError
+from diana.core.errors import ConfigError, shown
 from diana.core.path import segments_of_path
 
 _CAPTURE = re.compile(r"\{([A-Za-z_][A-Za-z0-9_-]*)\}")
@@ -31,12 +31,18 @@ class Url(NamedTuple):
 
 
 def url_from_spelling(text: str) -> Url:
-    if not text.startswith("/"):
-        raise ConfigError(f"the url {text!r} does not start with /; write /{text.lstrip('/')}")
-    if "?" in text or "#" in text:
+    if "://" in text:
         raise ConfigError(
-            f"the url {text!r} has a query; write the path only, and limit by actor: query NAME"
+            f"the url {shown(text)} names a host; write the path only, and limit by actor: host"
         )
+    if not text.startswith("/"):
+        raise ConfigError(f"the url {shown(text)} does not start with /; write /{text[:40]}")
+    if "?" in text:
+        raise ConfigError(
+            f"the url {shown(text)} has a query; write the path only, and limit by actor: query NAME"
+        )
+    if "#" in text:
+        raise ConfigError(f"the url {shown(text)} has a fragment (#); write the path only")
     segments: list[str | None] = []
     captures: dict[str, int] = {}
     for segment in segments_of_path(text):
@@ -50,10 +56,17 @@ def url_from_spelling(text: str) -> Url:
             segments.append(None)
         elif segment == "*":
             segments.append(None)
+        elif segment.startswith("{") and segment.endswith("}"):
+            raise ConfigError(
+                f"{shown(segment)} in the url {shown(text)} is no name; write letters, digits, _ or -, a letter first"
+            )
         elif any(sign in segment for sign in "*{}"):
             raise ConfigError(
-                f"{segment!r} in the url {text!r}: * and {{name}} stand for one whole segment"
+                f"{shown(segment)} in the url {shown(text)}: * and {{name}} stand for one whole segment; "
+                "a url covers all below it anyway"
             )
+        elif not segment.isprintable():
+            raise ConfigError(f"the url {shown(text)} is no text; write it in UTF-8")
         else:
             segments.append(segment)
     spelled = "/" + "/".join(_spelled(segments, captures))

@@ -1,11 +1,11 @@
-"""From what a file says to rules that can be asked: defaults, actors, meters, names; and what looks suspicious."""
+"""From what a file says to rules that can be asked: defaults, actors, meters, names."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
 
-from diana.actors import Spelled, actor_from_spelling, key_of
+from diana.actors import ALSO_WRITTEN, Spelled, actor_from_spelling, key_of
 from diana.core.actor import Identity, Surroundings
 from diana.core.address import Proxies
 from diana.core.contracts import Algorithm
@@ -14,18 +14,19 @@ from diana.core.errors import ConfigError
 from diana.core.limit import checked_limit
 from diana.core.meter import Meter, meter_from_limit
 from diana.core.plugins import algorithm_from_spelling
-from diana.core.policy import Answer, Policy, Settings, Warning
+from diana.core.policy import Answer, Policy, Settings
 from diana.core.request import Request
 from diana.core.rule import Body, Place, Rule
 from diana.core.url import Url, url_from_spelling
-from diana.sources.reader import Field, Mistakes, placed
+from diana.sources.reader import Field, Mistakes
 from diana.sources.schema import Block, RuleFields, RulesFile
+from diana.sources.suspicions import CHOSEN_BY_CLIENTS, suspicions
 
 FIELDS_OF_EVERY_RULE = {
     "actor", "unit", "rpu", "algo", "scope", "cost", "when_down", "mode", "missing", "status", "body", "name",
 }  # fmt: skip
-CHOSEN_BY_CLIENTS = {"account": "header X-Account-Id", "device": "header X-Device-Id"}
-"""Who is asking, if the file does not say."""
+EXAMPLES = {"unit": "unit: minute", "rpu": "rpu: 100"}
+EVERYWHERE = url_from_spelling("/")
 
 
 def compile_policy(file: RulesFile, mistakes: Mistakes, version: str) -> Policy:
@@ -33,11 +34,51 @@ def compile_policy(file: RulesFile, mistakes: Mistakes, version: str) -> Policy:
     return _Compiler(file, mistakes).policy(version)
 
 
+class _Given:
+    """A rule's own fields, else the file's defaults; and where to point when one is wrong."""
+
+    def __init__(self, own: RuleFields, defaults: dict[str, Field]) -> None:
+        self.place = own.place
+        self._own = own.fields
+        self._defaults = defaults
+
+    def value(self, name: str) -> Any:
+        field = self._field(name)
+        return None if field is None else field.value
+
+    def options(self, algorithm: Algorithm) -> dict[str, Field]:
+        """A default that is foreign to the algorithm is meant for other rules."""
+        known = {name: field for name, field in self._defaults.items() if name in algorithm.options}
+        return known | {
+            name: field for name, field in self._own.items() if name in algorithm.options
+        }
+
+    def foreign(self, algorithm: Algorithm) -> dict[str, Field]:
+        return {
+            name: field
+            for name, field in self._own.items()
+            if name not in FIELDS_OF_EVERY_RULE and name not in algorithm.options
+        }
+
+    def wrong(self, name: str, message: str, place: Place | None = None) -> ConfigError:
+        """A mistake at a field; in a default, it says for which rule."""
+        field = self._field(name)
+        at = place or (self.place if field is None else field.place)
+        if name not in self._own and field is not None:
+            message += f" (in the rule of line {self.place.line})"
+        return ConfigError(message, line=at.line, column=at.column, path=at.path)
+
+    def has(self, name: str) -> bool:
+        return self._field(name) is not None
+
+    def _field(self, name: str) -> Field | None:
+        return self._own.get(name, self._defaults.get(name))
+
+
 class _Compiler:
     def __init__(self, file: RulesFile, mistakes: Mistakes) -> None:
         self._file = file
         self._mistakes = mistakes
-        self._warnings: list[Warning] = []
         self._settings = self._compiled_settings()
         self._identities = {kind: self._identity(kind) for kind in CHOSEN_BY_CLIENTS}
 
@@ -45,49 +86,36 @@ class _Compiler:
         rules: list[Rule] = []
         exempt: list[tuple[Url, int]] = []
         for number, block in enumerate(self._file.blocks):
-            if "url" not in block.fields:
-                continue
-            url: Url = block.fields["url"].value
-            exempt += [(left_alone, number) for left_alone in self._exceptions(block, url)]
+            exempt += [(left_alone, number) for left_alone in self._exceptions(block)]
             for fields in block.rules:
-                rule = self._rule(number, url, block, fields)
+                rule = self._rule(number, block, _Given(fields, self._file.defaults))
                 if rule is not None:
                     rules.append(rule)
         self._same_counter_twice(rules)
-        self._warn(rules)
         asked = [rule for rule in rules if rule.mode != "off"]
-        return Policy(
-            asked, exempt=exempt, settings=self._settings, version=version, warnings=self._warnings
-        )
+        found = () if self._mistakes.any else suspicions(self._file, asked, exempt)
+        warnings = sorted(found, key=lambda warning: warning.place)
+        settings = self._settings
+        return Policy(asked, exempt=exempt, settings=settings, version=version, warnings=warnings)
 
-    def _rule(self, number: int, url: Url, block: Block, given: RuleFields) -> Rule | None:
-        value, place = self._looker(given)
-        complete = True
-        for needed, example in (("unit", "unit: minute"), ("rpu", "rpu: 100")):
-            if needed not in given.fields and needed not in self._file.defaults:
-                self._mistake(
-                    f"there is no {needed}; write {needed} here, such as {example}", given.place
-                )
-            complete = complete and value(needed) is not None
-        algorithm: Algorithm = value("algo") or algorithm_from_spelling("TB")
-        options = self._options(given, algorithm)
-        actors = self._actors(value("actor") or ["all"], url, place("actor"))
-        if not complete or actors is None or options is None:
-            return None
+    def _rule(self, number: int, block: Block, given: _Given) -> Rule | None:
+        """None if something is wrong with it; then `mistakes` knows what."""
+        value = given.value
+        for needed, example in EXAMPLES.items():
+            if not given.has(needed):
+                said = f"there is no {needed}; write {needed} here, such as {example}"
+                self._mistakes.add(given.wrong(needed, said))
+        actors = self._actors(block, given)
+        spelling = " + ".join(actor.spelling for actor in actors or ())
+        url = block.fields["url"].value if "url" in block.fields else EVERYWHERE
         methods = block.fields["methods"].value if "methods" in block.fields else None
-        spelling = " + ".join(actor.spelling for actor in actors)
         scope = value("scope") or "local"
-        unit_us = micros_from_spelling(value("unit"))
-        name = value("name") or _default_name(url, methods, spelling, unit_us)
-        meter = self._meter(name, spelling, scope, value("rpu"), unit_us, algorithm, options, place)
-        cost = value("cost") or 1
-        if meter is None:
+        name = value("name") or _default_name(url, methods, spelling, value("unit") or "second")
+        meter = self._meter(
+            "|".join(map(_escaped, (self._settings.namespace, name, spelling, scope))), given
+        )
+        if meter is None or actors is None or "url" not in block.fields:
             return None
-        if cost > meter.params.limit:
-            most = meter.params.limit
-            self._mistake(
-                f"cost {cost} can never pass: the most is {most}; write at most that", place("cost")
-            )
         missing = self._file.settings.get("missing")
         return Rule(
             name=name,
@@ -97,7 +125,7 @@ class _Compiler:
             key_of=key_of(actors),
             meter=meter,
             scope=scope,
-            cost=cost,
+            cost=value("cost") or 1,
             missing=value("missing") or (missing.value if missing else "ip"),
             when_down=value("when_down") or "local",
             mode=value("mode") or "enforce",
@@ -107,84 +135,64 @@ class _Compiler:
             place=given.place,
         )
 
-    def _looker(self, given: RuleFields) -> tuple[Any, Any]:
-        """A rule's own field, else the file's default."""
-        own, defaults = given.fields, self._file.defaults
-
-        def value(name: str) -> Any:
-            field = own.get(name, defaults.get(name))
-            return None if field is None else field.value
-
-        def place(name: str) -> Place:
-            field = own.get(name, defaults.get(name))
-            return given.place if field is None else field.place
-
-        return value, place
-
-    def _options(self, given: RuleFields, algorithm: Algorithm) -> dict[str, Any] | None:
-        """The algorithm's own fields. A default that is foreign to it is meant for other rules."""
-        options: dict[str, Any] = {}
-        complete = True
-        for name, field in self._file.defaults.items():
-            if name in algorithm.options:
-                options[name] = field.value
-        for name, field in given.fields.items():
-            if name in algorithm.options:
-                options[name] = field.value
-                complete = complete and field.value is not None
-            elif name not in FIELDS_OF_EVERY_RULE and field.value is not None:
-                known = ", ".join(algorithm.options) or "no fields of its own"
-                said = f"{name} is foreign to {algorithm.spelling} ({algorithm.code}), which has {known}; remove it"
-                self._mistake(said, field.place)
-                complete = False
-        return options if complete else None
-
-    def _actors(self, spellings: list[str], url: Url, place: Place) -> list[Spelled] | None:
-        surroundings = Surroundings(url, self._settings.proxies, **self._identities)
-        try:
-            actors = [actor_from_spelling(spelling, surroundings) for spelling in spellings]
-        except ConfigError as error:
-            self._mistakes.add(placed(error, place, place.path))
-            return None
+    def _actors(self, block: Block, given: _Given) -> list[Spelled] | None:
+        url = block.fields["url"].value if "url" in block.fields else None
+        surroundings = Surroundings(url or EVERYWHERE, self._settings.proxies, **self._identities)
+        fields: list[Field] = given.value("actor") or [Field("all", given.place)]
+        actors: list[Spelled] = []
+        for field in fields:
+            if url is None and field.value.lower().startswith("segment"):
+                continue
+            try:
+                actors.append(actor_from_spelling(field.value, surroundings))
+            except ConfigError as error:
+                self._mistakes.add(given.wrong("actor", error.message, field.place))
+                return None
         spellings = [actor.spelling for actor in actors]
         if len(set(spellings)) < len(spellings):
-            self._mistake("an actor stands here twice; keep one", place)
+            self._mistakes.add(given.wrong("actor", "an actor stands here twice; keep one"))
         if len(spellings) > 1 and "all" in spellings:
-            self._mistake("all is everybody together; write it alone, or remove it", place)
+            said = "all is everybody together; write it alone, or remove it"
+            self._mistakes.add(given.wrong("actor", said))
         return sorted(actors, key=lambda actor: actor.spelling)
 
-    def _meter(
-        self,
-        name: str,
-        actor: str,
-        scope: str,
-        rpu: int,
-        unit_us: int,
-        algorithm: Algorithm,
-        options: dict[str, Any],
-        place: Any,
-    ) -> Meter | None:
-        identity = [self._settings.namespace, name, actor, scope]
-        unambiguous = "|".join(part.replace("%", "%25").replace("|", "%7C") for part in identity)
-        try:
-            return meter_from_limit(unambiguous, checked_limit(rpu, unit_us), algorithm, options)
-        except ConfigError as error:
-            self._mistakes.add(
-                placed(error, place(error.path or "rpu"), place(error.path or "rpu").path)
-            )
+    def _meter(self, identity: str, given: _Given) -> Meter | None:
+        algorithm: Algorithm = given.value("algo") or algorithm_from_spelling("TB")
+        for name, field in given.foreign(algorithm).items():
+            if field.value is not None:
+                known = ", ".join(algorithm.options) or "no fields of its own"
+                said = f"{name} is foreign to {algorithm.spelling} ({algorithm.code}), which has {known}; remove it"
+                self._mistakes.add(given.wrong(name, said))
+        options = {name: field.value for name, field in given.options(algorithm).items()}
+        unit, rpu = given.value("unit"), given.value("rpu")
+        if unit is None or rpu is None or None in options.values():
             return None
+        try:
+            limit = checked_limit(rpu, micros_from_spelling(unit))
+            meter = meter_from_limit(identity, limit, algorithm, options)
+        except ConfigError as error:
+            about = error.path if error.path is not None and given.has(error.path) else "rpu"
+            self._mistakes.add(given.wrong(about, error.message))
+            return None
+        most, cost = meter.params.limit, given.value("cost") or 1
+        if cost > most:
+            said = f"cost {cost} can never pass: the most is {most}; write at most that"
+            self._mistakes.add(given.wrong("cost", said))
+        return meter
 
-    def _exceptions(self, block: Block, url: Url) -> Iterator[Url]:
-        field = block.fields.get("except")
-        for left_alone in field.value if field else ():
+    def _exceptions(self, block: Block) -> Iterator[Url]:
+        if "url" not in block.fields or "except" not in block.fields:
+            return
+        url: Url = block.fields["url"].value
+        for left_alone, place in block.fields["except"].value:
             if left_alone.covers(url):
                 said = (
                     f"{left_alone.spelling} leaves alone all of {url.spelling}; write a longer url"
                 )
-                self._mistake(said, field.place if field else Place(1, 1, ""))
+                self._mistake(said, place)
             elif not url.covers(left_alone):
                 said = f"{left_alone.spelling} is not under {url.spelling}, so it is left alone anyway; remove it"
-                self._mistake(said, field.place if field else Place(1, 1, ""))
+                self._mistake(said, place)
             yield left_alone
 
     def _same_counter_twice(self, rules: list[Rule]) -> None:
@@ -194,7 +202,7 @@ class _Compiler:
             if first is not rule and rule.place and first.place:
                 said = (
                     f"this rule counts in the counter of the rule in line {first.place.line}: "
-                    f"same name, actor, algo, scope and unit; give one of them a name, or remove it"
+                    f"same name, actor, algo, scope and unit; give one of them another name, or remove it"
                 )
                 self._mistake(said, rule.place)
 
@@ -223,99 +231,38 @@ class _Compiler:
         identity = self._file.settings.get("identity")
         field = identity.value.get(kind) if identity else None
         spelling = field.value if field else CHOSEN_BY_CLIENTS[kind]
-        nowhere = Surroundings(url_from_spelling("/"), self._settings.proxies, _nobody, _nobody)
+        word = spelling.split()[0].lower()
+        nowhere = Surroundings(EVERYWHERE, self._settings.proxies, _nobody, _nobody)
         try:
-            if spelling.split()[0].lower() in ("account", "actor", "device"):
+            if ALSO_WRITTEN.get(word, word) in CHOSEN_BY_CLIENTS:
                 raise ConfigError(
                     f"{spelling!r} is what is to be found here; write where, such as header X-User"
+                )
+            if word == "segment":
+                raise ConfigError(
+                    "segment belongs to one url; write what holds for all, such as header X-User"
                 )
             return actor_from_spelling(spelling, nowhere).identity
         except ConfigError as error:
             if field:
-                self._mistakes.add(placed(error, field.place, field.place.path))
+                self._mistake(error.message, field.place)
             return _nobody
-
-    def _warn(self, rules: list[Rule]) -> None:
-        configured = self._file.settings.get("identity")
-        said: set[str] = set()
-        for rule in rules:
-            for kind, header in CHOSEN_BY_CLIENTS.items():
-                own = configured is not None and kind in configured.value
-                if kind in rule.actor.split(" + ") and not own and kind not in said and rule.place:
-                    said.add(kind)
-                    self._warning(
-                        f"{kind} is read from {header}, which clients choose themselves; say in identity: {kind}: "
-                        "what cannot be chosen, or let a trusted proxy set the header",
-                        rule.place,
-                    )
-        self._warn_of_scopes()
-        self._warn_of_narrow_above_broad(rules)
-
-    def _warn_of_scopes(self) -> None:
-        has_store = "store" in self._file.settings
-        default = self._file.defaults.get("scope")
-        for block in self._file.blocks:
-            for rule in block.rules:
-                scope = rule.fields.get("scope", default)
-                if has_store and scope is None:
-                    self._warning(
-                        "a store is set but this rule has no scope, so it counts on this machine only; "
-                        "write scope: local or scope: global",
-                        rule.place,
-                    )
-                elif not has_store and scope is not None and scope.value == "global":
-                    self._warning(
-                        "scope is global but no store is set, so it counts on this machine only; write store: URL",
-                        rule.place,
-                    )
-                    return
-
-    def _warn_of_narrow_above_broad(self, rules: list[Rule]) -> None:
-        """A narrow limit that a broader one of the same actor and unit keeps from ever being reached."""
-        groups: dict[tuple[str, int], list[Rule]] = {}
-        for rule in rules:
-            groups.setdefault((rule.actor, rule.meter.limit.unit_us), []).append(rule)
-        for group in groups.values():
-            if len(group) > 1:
-                self._warn_within(group)
-
-    def _warn_within(self, group: list[Rule]) -> None:
-        by_url: dict[tuple[str | None, ...], list[Rule]] = {}
-        for rule in group:
-            by_url.setdefault(rule.url.segments, []).append(rule)
-        for rule in group:
-            segments = rule.url.segments
-            broader = [by_url.get(segments[:length], []) for length in range(len(segments))]
-            for other in (some for found in broader for some in found):
-                if _keeps_from_being_reached(other, rule) and rule.place and other.place:
-                    self._warning(
-                        f"{rule.meter.limit} is never reached: {other.url.spelling} allows the same {rule.actor} "
-                        f"only {other.meter.limit} (line {other.place.line})",
-                        rule.place,
-                    )
 
     def _mistake(self, message: str, place: Place) -> None:
         self._mistakes.add(
             ConfigError(message, line=place.line, column=place.column, path=place.path)
         )
 
-    def _warning(self, message: str, place: Place) -> None:
-        self._warnings.append(Warning(message, place))
-
-
-def _keeps_from_being_reached(broad: Rule, narrow: Rule) -> bool:
-    """Every request that the narrow rule counts is counted by the broad one too, which allows fewer."""
-    same_methods = broad.methods is None or (
-        narrow.methods is not None and narrow.methods <= broad.methods
-    )
-    same_cost = broad.cost == narrow.cost and broad.mode == "enforce"
-    return same_methods and same_cost and narrow.rpu > broad.rpu
-
 
 def _nobody(_: Request) -> str | None:
     return None
 
 
-def _default_name(url: Url, methods: list[str] | None, actor: str, unit_us: int) -> str:
+def _escaped(part: str) -> str:
+    """The bar separates the parts of a counter's identity, so none of them may hold one."""
+    return part.replace("%", "%25").replace("|", "%7C")
+
+
+def _default_name(url: Url, methods: list[str] | None, actor: str, unit: str) -> str:
     parts = [",".join(sorted(methods))] if methods else []
-    return " ".join([*parts, url.spelling, actor, spelling_from_micros(unit_us)])
+    return " ".join([*parts, url.spelling, actor, spelling_from_micros(micros_from_spelling(unit))])

@@ -17,6 +17,16 @@ from diana.core.errors import ConfigError
 LARGEST_BYTES = 1 << 20
 DEEPEST = 32
 
+HINTS = {
+    "cannot start any token": "; indent with spaces, and put a value that begins with a sign in quotes",
+    "mapping values are not allowed": "; put a value with a colon in quotes, or remove the colon",
+    "expected <document start>": "; put a value that begins with a sign in quotes",
+    "expected alphabetic or numeric": "; put a value that begins with a sign in quotes",
+    "could not find expected ':'": "; write a space behind the colon",
+}
+"""What people usually did, by what the parser says."""
+
+_IN_C = hasattr(yaml, "CSafeLoader")
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
@@ -49,30 +59,46 @@ Node = Scalar | Mapping | Sequence
 def documents_from_bytes(content: bytes) -> list[Node]:
     """Every document of a file that is not empty."""
     if len(content) > LARGEST_BYTES:
-        raise ConfigError(
-            f"the file has {len(content):,} bytes; the most is {LARGEST_BYTES:,} (1 MiB)",
-            line=1,
-            column=1,
-        )
+        raise ConfigError("the file is over 1 MiB; remove what is not needed", line=1, column=1)
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        column = error.start - content.rfind(b"\n", 0, error.start)
+        line, column = _end_of(content[: error.start].decode("utf-8", "replace"))
         raise ConfigError(
             "this is not UTF-8; save the file as UTF-8", line=line, column=column
         ) from None
     try:
         return list(_documents(_Events(text)))
     except yaml.MarkedYAMLError as error:
-        line, column = _position(error.problem_mark or error.context_mark)
-        raise ConfigError(f"this is no YAML: {error.problem}", line=line, column=column) from None
+        line, column = _position(_begin_of(error))
+        hint = next((hint for sign, hint in HINTS.items() if sign in str(error.problem)), "")
+        raise ConfigError(
+            f"this is no YAML: {error.problem}{hint}", line=line, column=column
+        ) from None
     except yaml.reader.ReaderError as error:
-        before = text[: error.position]
-        line, column = before.count("\n") + 1, len(before) - before.rfind("\n")
+        before = (
+            text.encode()[: error.position].decode("utf-8", "ignore")
+            if _IN_C
+            else text[: error.position]
+        )
+        line, column = _end_of(before)
         raise ConfigError(
             "a character that YAML does not allow; remove it", line=line, column=column
         ) from None
+
+
+def _begin_of(error: yaml.MarkedYAMLError) -> Any:
+    """Where the mistake begins: an unclosed quote is noticed only at the end of the file."""
+    if error.context_mark is not None and str(error.context).startswith(
+        ("while scanning", "while parsing a flow")
+    ):
+        return error.context_mark
+    return error.problem_mark
+
+
+def _end_of(text: str) -> tuple[int, int]:
+    """Line and column of what comes next."""
+    return text.count("\n") + 1, len(text) - text.rfind("\n")
 
 
 class _Events:
@@ -92,7 +118,8 @@ class _Events:
             None,
             "!",
         ):
-            raise _refused(event, f"a tag ({event.tag}); write the plain value")
+            tag = event.tag.replace("tag:yaml.org,2002:", "!!")
+            raise _refused(event, f"a tag ({tag}); write the plain value")
         if isinstance(event, yaml.CollectionStartEvent):
             self._depth += 1
             if self._depth > DEEPEST:

@@ -8,14 +8,15 @@ from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 from diana.core.duration import micros_from_spelling
-from diana.core.errors import ConfigError
+from diana.core.errors import ConfigError, shown
 from diana.core.rule import Place
 from diana.sources.document import Mapping, Node, Scalar, Sequence
 
-LARGEST_NUMBER = 2**53 - 1
+LARGEST_NUMBER = 10**12
+MOST_MISTAKES = 100
 
 _NUMBER = re.compile(r"[+-]?[0-9][0-9_,.:eExXoO+-]*|[+-]?\.(?:nan|inf)", re.IGNORECASE)
-_WHOLE = re.compile(r"0|[1-9][0-9]{0,15}")
+_WHOLE = re.compile(r"0|[1-9][0-9]{0,40}")
 
 
 class Field(NamedTuple):
@@ -29,21 +30,28 @@ Read = Callable[[Node, str], Any]
 
 
 class Mistakes:
-    """All mistakes of a file, in the order of its lines."""
+    """All mistakes of a file, in the order of its lines; of very many, the first hundred."""
 
     def __init__(self, file: str) -> None:
         self.file = file
-        self._found: list[ConfigError] = []
+        self._found: dict[tuple[int | None, int | None, str], ConfigError] = {}
+
+    @property
+    def any(self) -> bool:
+        return bool(self._found)
+
+    @property
+    def full(self) -> bool:
+        return len(self._found) >= MOST_MISTAKES
 
     def add(self, error: ConfigError) -> None:
         """A wrong default would otherwise be told once for every rule."""
-        told = (error.line, error.column, error.message)
-        if told not in ((other.line, other.column, other.message) for other in self._found):
-            self._found.append(error)
+        if not self.full:
+            self._found.setdefault((error.line, error.column, error.message), error)
 
     def raise_any(self) -> None:
         if self._found:
-            raise all_at_once(self.file, self._found)
+            raise all_at_once(self.file, self._found.values())
 
 
 def all_at_once(file: str, errors: Iterable[ConfigError]) -> ConfigError:
@@ -70,12 +78,17 @@ def fields(
     found: dict[str, Field] = {}
     seen: dict[str, Scalar] = {}
     for key, value in node.pairs:
+        if mistakes.full:
+            break
         name = key.text.lower()
-        here = f"{path}.{name}" if path else name
+        word = name if name.isprintable() and len(name) <= 40 else shown(name)
+        here = f"{path}.{word}" if path else word
         if name in seen:
             first = seen[name]
-            said = f"{key.text!r} stands here and in line {first.line} as {first.text!r}; keep one"
+            said = f"{shown(key.text)} stands here and in line {first.line} as {shown(first.text)}; keep one"
             mistakes.add(mistake(key, here, said))
+        elif key.text == "<<":
+            mistakes.add(mistake(key, here, "there is a merge (<<); write the fields out"))
         elif name not in readers:
             mistakes.add(mistake(key, here, unknown(key.text, readers)))
         else:
@@ -96,36 +109,45 @@ def placed(error: ConfigError, node: Node | Place, path: str) -> ConfigError:
     return ConfigError(error.message, line=node.line, column=node.column, path=path)
 
 
-def unknown(word: str, known: Iterable[str], what: str = "field") -> str:
+def unknown(word: str, known: Iterable[str]) -> str:
     names = list(known)
-    near = get_close_matches(word.lower(), names, 1)
+    near = get_close_matches(word.lower()[:40], names, 1)
     hint = f"did you mean {near[0]}?" if near else f"there is {', '.join(names)}"
-    return f"{word!r} is no {what} here; {hint}"
+    return f"{shown(word)} is no field here; {hint}"
 
 
 def mapping(node: Node, what: str) -> Mapping:
     if isinstance(node, Mapping):
         return node
-    raise ConfigError(f"{_shown(node)} where {what} should be; write its fields as name: value")
+    empty = isinstance(node, Scalar) and not node.text
+    found = "nothing" if empty else _shown(node)
+    raise ConfigError(f"{found} where {what} should be; write its fields as name: value")
 
 
 def text(node: Node, _: str) -> str:
+    return scalar(node, "a text", "write one value").text
+
+
+def scalar(node: Node, what: str, advice: str) -> Scalar:
+    """One value, not empty."""
     if not isinstance(node, Scalar):
-        raise ConfigError(f"{_shown(node)} where a text should be; write one value")
+        raise ConfigError(f"{_shown(node)} where {what} should be; {advice}")
     if not node.text.strip():
         raise ConfigError("there is no value; write one, or remove the field")
-    return node.text
+    return node
 
 
-def whole(smallest: int) -> Read:
+def whole(smallest: int, largest: int = LARGEST_NUMBER) -> Read:
     """A whole number, written in digits."""
 
-    def read(node: Node, path: str) -> int:
-        word = text(node, path)
-        if isinstance(node, Scalar) and not node.plain and _WHOLE.fullmatch(word):
-            raise ConfigError(f"{_shown(node)} in quotes is a text; write {word} without them")
-        number = int(word) if _WHOLE.fullmatch(word) else -1
-        if not smallest <= number <= LARGEST_NUMBER:
+    def read(node: Node, _: str) -> int:
+        word = scalar(node, "a number", "write digits such as 10")
+        if not word.plain and _WHOLE.fullmatch(word.text):
+            raise ConfigError(f"{_shown(node)} in quotes is a text; write {word.text} without them")
+        number = int(word.text) if _WHOLE.fullmatch(word.text) else -1
+        if number > largest:
+            raise ConfigError(f"{_shown(node)} is too large; write at most {largest}")
+        if number < smallest:
             raise ConfigError(
                 f"{_shown(node)} is no whole number from {smallest}; write digits such as 10"
             )
@@ -192,6 +214,25 @@ def listing(read: Read, what: str) -> Read:
     return read_list
 
 
+def items(read: Read, what: str) -> Read:
+    """A list of such values, each with its place; a single one may stand alone."""
+
+    def read_items(node: Node, path: str) -> list[Field]:
+        if not isinstance(node, Sequence):
+            return [Field(read(node, path), Place(node.line, node.column, path))]
+        listing(read, what)(node, path)
+        places = [
+            Place(item.line, item.column, f"{path}[{number}]")
+            for number, item in enumerate(node.items)
+        ]
+        return [
+            Field(read(item, place.path), place)
+            for item, place in zip(node.items, places, strict=True)
+        ]
+
+    return read_items
+
+
 def not_yet(what: str) -> Read:
     def read(*_: Node | str) -> Any:
         raise ConfigError(f"{what} is not built yet in this version; remove it")
@@ -212,5 +253,4 @@ def _shown(node: Node) -> str:
         return "a mapping"
     if isinstance(node, Sequence):
         return "a list"
-    shown = node.text if len(node.text) <= 40 else f"{node.text[:37]}..."
-    return repr(shown)
+    return shown(node.text)

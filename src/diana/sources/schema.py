@@ -10,10 +10,11 @@ import json
 import os
 import re
 from collections.abc import Mapping as Environment
+from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 from diana.core.address import network_from_spelling
-from diana.core.errors import ConfigError
+from diana.core.errors import ConfigError, shown
 from diana.core.plugins import algorithm_from_spelling, algorithms, entries
 from diana.core.rule import Body, Place
 from diana.core.url import url_from_spelling
@@ -26,12 +27,14 @@ from diana.sources.reader import (
     duration,
     fields,
     flag,
+    items,
     listing,
     mapping,
     mistake,
     natural,
     not_yet,
     placed,
+    scalar,
     text,
     whole,
 )
@@ -99,8 +102,14 @@ class _Schema:
     def file(self, documents: list[Node]) -> RulesFile:
         first = documents[0] if len(documents) == 1 else None
         if isinstance(first, Mapping) and not _is_block(first):
+            for key, _ in first.pairs:
+                if key.text.lower() in ("url", "rules", "methods", "except"):
+                    said = f"{key.text} belongs to a url; put it into the list under limits:"
+                    self._mistakes.add(mistake(key, key.text.lower(), said))
+                    return RulesFile([], {}, {})
             settings = fields(first, "", self._settings, self._mistakes)
-            if "limits" not in {key.text.lower() for key, _ in first.pairs}:
+            names = {key.text.lower() for key, _ in first.pairs}
+            if "limits" not in names and not get_close_matches("limits", names, 1):
                 said = "there are no limits; write limits: and under it a list of urls with rules"
                 self._mistakes.add(mistake(first, "limits", said))
             limits = settings.pop("limits", None)
@@ -124,6 +133,8 @@ class _Schema:
             raise ConfigError("the list is empty; write at least one url with rules")
         blocks = []
         for number, item in enumerate(node.items):
+            if self._mistakes.full:
+                break
             here = f"{path}[{number}]"
             try:
                 blocks.append(self._block(item, here))
@@ -135,15 +146,22 @@ class _Schema:
         block = mapping(node, "a url with rules")
         readers: dict[str, Read] = {
             "url": _url_pattern,
-            "methods": listing(_method, "method"),
-            "except": listing(_url_pattern, "url"),
+            "methods": _methods,
+            "except": items(_url_pattern, "url"),
             "rules": self._rules,
         }
-        found = fields(block, path, readers, self._mistakes)
         written = {key.text.lower() for key, _ in block.pairs}
-        for name in ("url", "rules"):
-            if name not in written:
-                self._mistakes.add(mistake(block, path, f"there is no {name}; write {name}: here"))
+        for key, _ in block.pairs:
+            if key.text.lower() in self._settings:
+                said = f"{key.text} is a setting; put it beside limits:, and url and rules under limits:"
+                raise mistake(key, path, said)
+        found = fields(block, path, readers, self._mistakes)
+        for name, said in (
+            ("url", "there is no url; write url: and a path such as /"),
+            ("rules", "there are no rules; write rules: and under it a list"),
+        ):
+            if name not in written and not get_close_matches(name, written - set(readers), 1):
+                self._mistakes.add(mistake(block, path, said))
         rules = found.pop("rules", None)
         return Block(found, rules.value if rules else [])
 
@@ -154,6 +172,8 @@ class _Schema:
             raise ConfigError("the list is empty; write at least one rule, or remove the url")
         rules = []
         for number, item in enumerate(node.items):
+            if self._mistakes.full:
+                break
             here = f"{path}[{number}]"
             try:
                 rule = mapping(item, "a rule")
@@ -193,11 +213,14 @@ class _Schema:
 
     def _store(self, node: Node, path: str) -> str:
         url = self._url(node, path)
-        scheme = url.partition("://")[0].lower()
-        if "://" not in url or scheme not in entries("stores"):
+        scheme, colon, _ = url.lower().partition("://")
+        if not colon:
+            raise ConfigError(f"{shown(url)} is no URL of a store; write one such as memory://")
+        if scheme not in entries("stores"):
             known = ", ".join(f"{name}://" for name in sorted(entries("stores")))
+            # Never the URL itself: it may hold a password.
             raise ConfigError(
-                f"there is no store for {url!r}; write a URL that starts with one of {known}"
+                f"there is no store for {scheme}://; write a URL that starts with one of {known}"
             )
         return url
 
@@ -217,7 +240,7 @@ class _Schema:
 def rule_fields() -> dict[str, Read]:
     """What may stand in a rule: the same for all, and every algorithm's options."""
     known: dict[str, Read] = {
-        "actor": listing(text, "actor"),
+        "actor": items(text, "actor"),
         "unit": duration,
         "rpu": whole(1),
         "algo": _algorithm,
@@ -234,7 +257,7 @@ def rule_fields() -> dict[str, Read]:
         "nodelay": flag,
         "delay": whole(0),
         "max_wait": duration,
-        "slices": whole(1),
+        "slices": whole(1, 1_000),
         "align": choice("epoch", "first"),
     }
     for algorithm in algorithms().values():
@@ -257,22 +280,35 @@ def _algorithm(node: Node, path: str) -> Any:
 
 
 def _scope(node: Node, path: str) -> str:
-    scope = str(choice("local", "global", "leased", "divided")(node, path))
-    if scope in ("leased", "divided"):
-        raise ConfigError(f"scope {scope} is not built yet in this version; write local or global")
-    return scope
+    if text(node, path).lower() in ("leased", "divided"):
+        raise ConfigError(
+            f"scope {text(node, path).lower()} is not built yet in this version; write local or global"
+        )
+    return str(choice("local", "global")(node, path))
 
 
 def _url_pattern(node: Node, path: str) -> Any:
     return url_from_spelling(text(node, path))
 
 
+def _methods(node: Node, path: str) -> list[str]:
+    methods: list[str] = listing(_method, "method")(node, path)
+    for method in methods:
+        if methods.count(method) > 1:
+            raise ConfigError(f"{method} stands here twice; keep one")
+    return methods
+
+
 def _method(node: Node, path: str) -> str:
     word = text(node, path).upper()
-    if not _METHOD.fullmatch(word):
-        raise ConfigError(f"{word!r} is no method; write one such as GET or POST")
+    if word in ("ANY", "ALL", "*"):
+        raise ConfigError(f"{word} is no method; remove methods to limit them all")
     if word == "HEAD":
         raise ConfigError("HEAD counts as GET; write GET")
+    if not _METHOD.fullmatch(word):
+        raise ConfigError(
+            f"{shown(word)} is no method; write one such as POST, or a list: [GET, POST]"
+        )
     return word
 
 
@@ -288,35 +324,50 @@ def _namespace(node: Node, path: str) -> str:
 def _name(node: Node, path: str) -> str:
     name = text(node, path)
     if len(name) > 100 or not name.isprintable():
-        raise ConfigError("a name is at most 100 printable characters; write a shorter one")
+        raise ConfigError("a name is at most 100 characters, without line breaks; write another")
     return name
 
 
-def _status(node: Node, path: str) -> int:
-    status = int(whole(0)(node, path))
-    if not 200 <= status <= 599:
+def _status(node: Node, _: str) -> int:
+    word = scalar(node, "a status", "write one from 200 to 599, such as 429")
+    if not (word.plain and re.fullmatch(r"[2-5][0-9]{2}", word.text)):
         raise ConfigError(
-            f"{status} is no status for an answer; write one from 200 to 599, such as 429"
+            f"{word.text[:40]} is no status for an answer; write one from 200 to 599, such as 429"
         )
-    return status
+    return int(word.text)
 
 
 def _body(node: Node, path: str) -> Body:
     if isinstance(node, Scalar):
         return Body(text=text(node, path))
+    if not isinstance(node, Mapping):
+        raise ConfigError("a list where a body should be; write a text, or text:, html: and json:")
     kinds: dict[str, str] = {}
-    for key, value in mapping(node, "a body").pairs:
+    for key, value in node.pairs:
         kind = key.text.lower()
         if kind not in Body._fields:
-            raise mistake(key, path, f"{key.text!r} is no kind of body; write text, html or json")
+            raise mistake(
+                key, path, f"{shown(key.text)} is no kind of body; write text, html or json"
+            )
         if kind in kinds:
             raise mistake(key, path, f"{key.text!r} stands here twice; keep one")
-        kinds[kind] = text(value, path)
-    if "json" in kinds:
         try:
-            json.loads(kinds["json"])
-        except ValueError as error:
-            raise ConfigError(
-                f"the json body is no JSON: {error}; write it in one pair of quotes"
-            ) from None
+            kinds[kind] = _json(value) if kind == "json" else text(value, path)
+        except ConfigError as error:
+            raise placed(error, value, f"{path}.{kind}") from None
     return Body(**kinds)
+
+
+def _json(node: Node) -> str:
+    """JSON as a text; it is sent as it is written."""
+    word = scalar(node, "JSON", """write it as a text: json: '{"error": "later"}'""").text
+    try:
+        json.loads(word, parse_constant=_no_constant, parse_int=str)
+    except (ValueError, RecursionError) as error:
+        said = "too deep" if isinstance(error, RecursionError) else error
+        raise ConfigError(f"this is no JSON: {said}; write it as JSON") from None
+    return word
+
+
+def _no_constant(word: str) -> None:
+    raise ValueError(f"{word} is not allowed")
