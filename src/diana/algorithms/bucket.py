@@ -57,6 +57,43 @@ class BucketParams:
     """Capacity, per, leak, leak - 1 (to round up), free; `per` once more if a tick is one µs, else None: a state that holds this
     very object needs no conversion; and what the first request is told. A plain tuple: it is unpacked on every request."""
 
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        return (self.capacity, self.free, self.per, self.leak, self.drain, self.tick, self.limit)
+
+
+LUA = """
+function(state, params, cost, now)
+  local capacity, free, per, leak, drain, tick, limit = unpack(params)
+  local level, stamp, moved = 0, now, false
+  if state then
+    level, stamp = state[1], state[2]
+    if state[3] ~= per then level = times_over_up(level, per, state[3]) end
+    if level > capacity then level = capacity end
+    if stamp > now then
+      if stamp - now > SECOND then stamp, moved = now, true end
+    else
+      local ticks = math.min(over(now - stamp, tick), drain)
+      level = level - ticks * leak
+      if level > 0 then stamp = stamp + ticks * tick else level, stamp = 0, now end
+    end
+  end
+  local ahead = stamp - now
+  local function until_leaked(drops)
+    if drops <= 0 then return 0 end
+    return ahead + over_up(drops, leak) * tick
+  end
+  if cost <= limit and level + cost * per <= capacity then
+    local after = level + cost * per
+    local delay = cost > 0 and until_leaked(level - free) or 0
+    return {after, stamp, per}, 1, over(capacity - after, per), 0, until_leaked(after), delay
+  end
+  local retry = cost > limit and NEVER or until_leaked(level + cost * per - capacity)
+  return moved and {level, stamp, per}, 0, over(capacity - level, per), retry, until_leaked(level), 0
+end
+"""
+"""The same in Lua, for stores that count there. Nothing in it may reach 2**53: see `decide`."""
+
 
 class Scale(NamedTuple):
     per: int

@@ -76,6 +76,7 @@ class LeakyBucket:
             capacity = min(capacity, held)
         return bucket.bucket_params(scale, capacity, free=capacity if nodelay else free * scale.per)
 
+    lua = bucket.LUA
     decide = staticmethod(bucket.decide)
     refund = staticmethod(bucket.refund)
     promise = staticmethod(bucket.promise)

@@ -31,6 +31,34 @@ class LogParams:
     limit: int
     unit: int
 
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        return (self.limit, self.unit)
+
+
+LUA = """
+function(state, params, cost, now)
+  local limit, unit = unpack(params)
+  local log, moved = {}, false
+  if state then
+    moved = #state > 0 and state[#state] - now > SECOND
+    for place = 1, #state do
+      local moment = moved and math.min(state[place], now) or state[place]
+      if moment > now - unit then log[#log + 1] = moment end
+    end
+  end
+  local function reset() return #log > 0 and log[#log] + unit - now or 0 end
+  local after = #log + cost
+  if after <= limit or cost == 0 then
+    local newest = #log > 0 and math.max(now, log[#log]) or now
+    for _ = 1, cost do log[#log + 1] = newest end
+    return log, 1, math.max(0, limit - after), 0, reset(), 0
+  end
+  local retry = cost > limit and NEVER or log[after - limit] + unit - now
+  return moved and log, 0, math.max(0, limit - #log), retry, reset(), 0
+end
+"""
+
 
 class SlidingLog:
     code = "SL"
@@ -47,6 +75,8 @@ class SlidingLog:
                 path="rpu",
             )
         return LogParams(limit.rpu, limit.unit_us)
+
+    lua = LUA
 
     @staticmethod
     def decide(

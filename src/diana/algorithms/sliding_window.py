@@ -33,6 +33,57 @@ class SlidingParams:
     slice_us: int
     slices: int
 
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        return (self.limit, self.slice_us, self.slices)
+
+
+LUA = """
+function(state, params, cost, now)
+  local limit, slice, slices = unpack(params)
+  local places = slices + 1
+  local current = over(now, slice)
+  local last, total, ring, moved = current, 0, {}, false
+  local function at(number) return math.fmod(math.fmod(number, places) + places, places) + 1 end
+  for place = 1, places do ring[place] = state and state[place + 2] or 0 end
+  if state then
+    last, total = state[1], state[2]
+    if current > last then
+      for passed = last + 1, math.min(current, last + places) do
+        total = total - ring[at(passed)]
+        ring[at(passed)] = 0
+      end
+      last = current
+    elseif last * slice - now > SECOND then
+      local turned = {}
+      for place = 0, places - 1 do turned[place + 1] = ring[at(place + math.fmod(last - current, places))] end
+      ring, last, moved = turned, current, true
+    end
+  end
+  local function leaves(excess)
+    local gone, oldest = 0, last - slices
+    while true do
+      gone = gone + ring[at(oldest)]
+      if gone >= excess or oldest == last then break end
+      oldest = oldest + 1
+    end
+    return (oldest + places) * slice - now
+  end
+  local function written()
+    local flat = {last, total}
+    for place = 1, places do flat[place + 2] = ring[place] end
+    return flat
+  end
+  if total + cost <= limit or cost == 0 then
+    total = total + cost
+    ring[at(last)] = ring[at(last)] + cost
+    return written(), 1, math.max(0, limit - total), 0, total > 0 and leaves(total) or 0, 0
+  end
+  local retry = cost > limit and NEVER or leaves(total + cost - limit)
+  return moved and written(), 0, math.max(0, limit - total), retry, total > 0 and leaves(total) or 0, 0
+end
+"""
+
 
 class SlidingWindow:
     code = "SW"
@@ -48,6 +99,8 @@ class SlidingWindow:
             )
         # Rounded up: the slices must cover the unit, or a unit could see more than the limit.
         return SlidingParams(limit.rpu, -(-limit.unit_us // slices), slices)
+
+    lua = LUA
 
     @staticmethod
     def decide(

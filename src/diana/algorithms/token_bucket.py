@@ -39,6 +39,7 @@ class TokenBucket:
         capacity = size * scale.per
         return bucket.bucket_params(scale, capacity, free=capacity)
 
+    lua = bucket.LUA
     decide = staticmethod(bucket.decide)
     refund = staticmethod(bucket.refund)
     promise = staticmethod(bucket.promise)

@@ -32,6 +32,30 @@ class WindowParams:
     unit: int
     at_epoch: bool
 
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        return (self.limit, self.unit, int(self.at_epoch))
+
+
+LUA = """
+function(state, params, cost, now)
+  local limit, unit, at_epoch = unpack(params)
+  local start, count, moved = now, 0, false
+  if at_epoch == 1 then start = now - math.fmod(now, unit) end
+  if state and state[2] > 0 and now - state[1] < unit then
+    count = state[2]
+    if state[1] - now > SECOND then moved = true else start = state[1] end
+  end
+  local reset = start + unit - now
+  local after = count + cost
+  if after <= limit or cost == 0 then
+    return {start, after}, 1, math.max(0, limit - after), 0, after > 0 and reset or 0, 0
+  end
+  local retry = cost > limit and NEVER or reset
+  return moved and {start, count}, 0, math.max(0, limit - count), retry, count > 0 and reset or 0, 0
+end
+"""
+
 
 class Window:
     code = "W"
@@ -45,6 +69,8 @@ class Window:
         if word not in ("epoch", "first"):
             raise ConfigError(f"align is {align!r}; write epoch or first", path="align")
         return WindowParams(limit.rpu, limit.unit_us, word == "epoch")
+
+    lua = LUA
 
     @staticmethod
     def decide(

@@ -68,6 +68,16 @@ class Algorithm(Protocol):
         """The most that is ever admitted in a half-open interval of this length."""
 
 
+class InLua(Protocol):
+    """An algorithm may also come in Lua, for stores that count there. It must decide exactly as in Python."""
+
+    lua: str
+    """`function(state, params, cost, now)`, which gives the next state (or false if it is unchanged) and an Outcome's five numbers.
+
+    `params` are the numbers of its Params' `numbers`. No `redis.call` in it: the store reads and writes.
+    """
+
+
 class Take(Protocol):
     """One limit bound to one store: charge a key."""
 
