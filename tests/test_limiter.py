@@ -35,6 +35,13 @@ def test_a_decision_answers_the_next_question() -> None:
     assert (denied.remaining, denied.retry_after, denied.reset_after) == (0, 0.1, 1.0)
 
 
+def test_a_decision_reads_as_what_it_says() -> None:
+    assert repr(Limiter("10/second", clock=clock()).take("alice")) == (
+        "Decision(allowed=True, limit=10, remaining=9, retry_after=0.0, reset_after=0.1, delay=0.0, "
+        f"key='alice', cost=1, at={BEGIN_US})"
+    )
+
+
 @pytest.mark.parametrize("code", algorithms())
 def test_a_cost_of_zero_passes_and_writes_nothing(code: str) -> None:
     limiter = Limiter("1/second", algo=code, clock=clock())

@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, Self
 
 from diana.core.address import client_of_request
 from diana.core.charge import Charges
@@ -213,8 +214,10 @@ class _Rules:
             log.warning("finding the %s of rule %r failed: %r", rule.actor, rule.name, error)
 
 
-class Guard:
-    """`Guard.from_file("diana.yaml").check(request)` is true if every rule lets it pass."""
+class _Guarding:
+    """What both shells are made of; they differ by an `await`."""
+
+    check: Any
 
     def __init__(
         self,
@@ -226,7 +229,7 @@ class Guard:
     ) -> None:
         self._rules = _Rules(policy, store, clock, observers)
         if type(self).check is Guard.check:
-            self.check = self._rules.check  # type: ignore[method-assign]  # one call less on every request
+            self.check = self._rules.check  # one call less on every request
 
     @classmethod
     def from_file(
@@ -236,7 +239,8 @@ class Guard:
         *,
         clock: Clock | None = None,
         observers: Sequence[Observer] = (),
-    ) -> Guard:
+    ) -> Self:
+        """The rules of a file; `store` wins over the file's."""
         return cls(load_rules(path), store, clock=clock, observers=observers)
 
     @property
@@ -247,6 +251,10 @@ class Guard:
     def identity_errors(self) -> int:
         """How often finding an identity failed; such requests are limited as `missing` says."""
         return self._rules.identity_errors
+
+
+class Guard(_Guarding):
+    """`Guard.from_file("diana.yaml").check(request)` is true if every rule lets it pass."""
 
     def check(self, request: Request) -> Verdict:
         """Whether every rule lets the request pass; if one denies, none is charged."""
@@ -261,38 +269,8 @@ class Guard:
         self._rules.close()
 
 
-class AsyncGuard:
+class AsyncGuard(_Guarding):
     """`Guard` for coroutines: `verdict = await guard.check(request)`."""
-
-    def __init__(
-        self,
-        policy: Policy,
-        store: str | Store | None = None,
-        *,
-        clock: Clock | None = None,
-        observers: Sequence[Observer] = (),
-    ) -> None:
-        self._rules = _Rules(policy, store, clock, observers)
-
-    @classmethod
-    def from_file(
-        cls,
-        path: str | Path,
-        store: str | Store | None = None,
-        *,
-        clock: Clock | None = None,
-        observers: Sequence[Observer] = (),
-    ) -> AsyncGuard:
-        return cls(load_rules(path), store, clock=clock, observers=observers)
-
-    @property
-    def policy(self) -> Policy:
-        return self._rules.policy
-
-    @property
-    def identity_errors(self) -> int:
-        """How often finding an identity failed; such requests are limited as `missing` says."""
-        return self._rules.identity_errors
 
     async def check(self, request: Request) -> Verdict:
         """Whether every rule lets the request pass; if one denies, none is charged."""

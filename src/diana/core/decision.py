@@ -42,6 +42,21 @@ class Decision(NamedTuple):
     def __bool__(self) -> bool:
         return self.outcome[0]
 
+    def __repr__(self) -> str:
+        shown = (
+            "allowed",
+            "limit",
+            "remaining",
+            "retry_after",
+            "reset_after",
+            "delay",
+            "key",
+            "cost",
+            "at",
+        )
+        facts = [f"{name}={getattr(self, name)!r}" for name in shown]
+        return f"Decision({', '.join(facts)}{', degraded=True' if self.degraded else ''})"
+
     @property
     def allowed(self) -> bool:
         return self.outcome[0]

@@ -6,19 +6,17 @@ a list of blocks, and settings. `compiler.py` makes rules of what is read here.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Mapping as Environment
 from difflib import get_close_matches
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from diana.core.address import network_from_spelling
 from diana.core.errors import ConfigError, shown
-from diana.core.plugins import algorithm_from_spelling, algorithms, entries
-from diana.core.rule import Body, Place
-from diana.core.url import url_from_spelling
-from diana.sources.document import Mapping, Node, Scalar, Sequence
+from diana.core.plugins import algorithms, entries
+from diana.core.rule import Place
+from diana.sources.document import Mapping, Node, Sequence
 from diana.sources.reader import (
     Field,
     Mistakes,
@@ -34,16 +32,23 @@ from diana.sources.reader import (
     natural,
     not_yet,
     placed,
-    scalar,
     text,
     whole,
+)
+from diana.sources.values import (
+    algorithm,
+    answer_body,
+    methods,
+    namespace,
+    rule_name,
+    scope,
+    status,
+    url_pattern,
 )
 
 MISSING = ("ip", "skip", "deny", "together")
 HEADERS = ("ietf", "legacy", "retry-after")
 
-_METHOD = re.compile(r"[A-Z][A-Z-]*")
-_NAMESPACE = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _VARIABLE = re.compile(r"\$\{([^}]*)\}")
 
 
@@ -86,7 +91,7 @@ class _Schema:
             "store": self._store,
             "local_store": self._store,
             "store_budget": not_yet("store_budget"),
-            "namespace": _namespace,
+            "namespace": namespace,
             "nodes": not_yet("nodes"),
             "rules_from": not_yet("rules_from"),
             "identity": self._identity,
@@ -145,9 +150,9 @@ class _Schema:
     def _block(self, node: Node, path: str) -> Block:
         block = mapping(node, "a url with rules")
         readers: dict[str, Read] = {
-            "url": _url_pattern,
-            "methods": _methods,
-            "except": items(_url_pattern, "url"),
+            "url": url_pattern,
+            "methods": methods,
+            "except": items(url_pattern, "url"),
             "rules": self._rules,
         }
         written = {key.text.lower() for key, _ in block.pairs}
@@ -205,9 +210,9 @@ class _Schema:
 
     def _response(self, node: Node, path: str) -> dict[str, Field]:
         readers: dict[str, Read] = {
-            "status": _status,
+            "status": status,
             "headers": listing(choice(*HEADERS), "header family"),
-            "body": _body,
+            "body": answer_body,
         }
         return fields(mapping(node, "response"), path, readers, self._mistakes)
 
@@ -243,16 +248,16 @@ def rule_fields() -> dict[str, Read]:
         "actor": items(text, "actor"),
         "unit": duration,
         "rpu": whole(1),
-        "algo": _algorithm,
-        "scope": _scope,
+        "algo": algorithm,
+        "scope": scope,
         "cost": whole(1),
         "when_down": choice("local", "open", "closed"),
         "mode": choice("enforce", "shadow", "off"),
         "drop": not_yet("drop"),
         "missing": choice(*MISSING),
-        "status": _status,
-        "body": _body,
-        "name": _name,
+        "status": status,
+        "body": answer_body,
+        "name": rule_name,
         "burst": whole(0),
         "nodelay": flag,
         "delay": whole(0),
@@ -260,8 +265,8 @@ def rule_fields() -> dict[str, Read]:
         "slices": whole(1, 1_000),
         "align": choice("epoch", "first"),
     }
-    for algorithm in algorithms().values():
-        for option in algorithm.options:
+    for installed in algorithms().values():
+        for option in installed.options:
             known.setdefault(option, natural)
     return known
 
@@ -273,101 +278,3 @@ def environment() -> Environment[str, str]:
 def _is_block(node: Mapping) -> bool:
     names = {key.text.lower() for key, _ in node.pairs}
     return "limits" not in names and bool(names & {"url", "rules", "methods", "except"})
-
-
-def _algorithm(node: Node, path: str) -> Any:
-    return algorithm_from_spelling(text(node, path))
-
-
-def _scope(node: Node, path: str) -> str:
-    if text(node, path).lower() in ("leased", "divided"):
-        raise ConfigError(
-            f"scope {text(node, path).lower()} is not built yet in this version; write local or global"
-        )
-    return str(choice("local", "global")(node, path))
-
-
-def _url_pattern(node: Node, path: str) -> Any:
-    return url_from_spelling(text(node, path))
-
-
-def _methods(node: Node, path: str) -> list[str]:
-    methods: list[str] = listing(_method, "method")(node, path)
-    for method in methods:
-        if methods.count(method) > 1:
-            raise ConfigError(f"{method} stands here twice; keep one")
-    return methods
-
-
-def _method(node: Node, path: str) -> str:
-    word = text(node, path).upper()
-    if word in ("ANY", "ALL", "*"):
-        raise ConfigError(f"{word} is no method; remove methods to limit them all")
-    if word == "HEAD":
-        raise ConfigError("HEAD counts as GET; write GET")
-    if not _METHOD.fullmatch(word):
-        raise ConfigError(
-            f"{shown(word)} is no method; write one such as POST, or a list: [GET, POST]"
-        )
-    return word
-
-
-def _namespace(node: Node, path: str) -> str:
-    word = text(node, path)
-    if not _NAMESPACE.fullmatch(word):
-        raise ConfigError(
-            f"{word!r} is no namespace; write up to 64 letters, digits, dots, dashes or underscores"
-        )
-    return word
-
-
-def _name(node: Node, path: str) -> str:
-    name = text(node, path)
-    if len(name) > 100 or not name.isprintable():
-        raise ConfigError("a name is at most 100 characters, without line breaks; write another")
-    return name
-
-
-def _status(node: Node, _: str) -> int:
-    word = scalar(node, "a status", "write one from 200 to 599, such as 429")
-    if not (word.plain and re.fullmatch(r"[2-5][0-9]{2}", word.text)):
-        raise ConfigError(
-            f"{word.text[:40]} is no status for an answer; write one from 200 to 599, such as 429"
-        )
-    return int(word.text)
-
-
-def _body(node: Node, path: str) -> Body:
-    if isinstance(node, Scalar):
-        return Body(text=text(node, path))
-    if not isinstance(node, Mapping):
-        raise ConfigError("a list where a body should be; write a text, or text:, html: and json:")
-    kinds: dict[str, str] = {}
-    for key, value in node.pairs:
-        kind = key.text.lower()
-        if kind not in Body._fields:
-            raise mistake(
-                key, path, f"{shown(key.text)} is no kind of body; write text, html or json"
-            )
-        if kind in kinds:
-            raise mistake(key, path, f"{key.text!r} stands here twice; keep one")
-        try:
-            kinds[kind] = _json(value) if kind == "json" else text(value, path)
-        except ConfigError as error:
-            raise placed(error, value, f"{path}.{kind}") from None
-    return Body(**kinds)
-
-
-def _json(node: Node) -> str:
-    """JSON as a text; it is sent as it is written."""
-    word = scalar(node, "JSON", """write it as a text: json: '{"error": "later"}'""").text
-    try:
-        json.loads(word, parse_constant=_no_constant, parse_int=str)
-    except (ValueError, RecursionError) as error:
-        said = "too deep" if isinstance(error, RecursionError) else error
-        raise ConfigError(f"this is no JSON: {said}; write it as JSON") from None
-    return word
-
-
-def _no_constant(word: str) -> None:
-    raise ValueError(f"{word} is not allowed")
