@@ -16,6 +16,7 @@ run: $(READY)  ## run the demo: a page behind a limiter
 	$(BIN)/diana demo
 
 test: $(READY) lint  ## lint, type-check and run all tests
+	./.ci/install servers
 	$(BIN)/python -m pytest
 
 lint: $(READY)  ## ruff, format check, mypy strict
@@ -33,8 +34,8 @@ clean:  ## remove what was made
 	rm -rf $(VENV) build dist src/*.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-$(READY): pyproject.toml .ci/servers
-	./.ci/servers
+$(READY): pyproject.toml .ci/install
+	./.ci/install python
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
 	$(BIN)/python -m pip install --quiet --editable '.[all]' --group dev --group bench

