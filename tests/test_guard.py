@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from diana import AsyncGuard, ConfigError, Guard, Policy, Request, Verdict
+from diana import AsyncGuard, ConfigError, Guard, Policy, Request, StoreError, Verdict
 from diana.sources.file import rules_from_bytes
 from diana.stores.memory import MemoryStore
 from diana.testing import FakeClock
@@ -303,3 +303,38 @@ def test_editing_a_limit_keeps_what_was_counted() -> None:
     assert left(ten.check(request)) == [9]
     twenty = guard(text.replace("RPU", "20"), store)
     assert left(twenty.check(request)) == [18]
+
+
+@pytest.mark.parametrize(
+    "path", ["/login%0A", "/login\n", "/login%0d%0a", "/login%7f", "/login%09x"]
+)
+def test_a_control_character_does_not_lead_around_a_rule(path: str) -> None:
+    some = policy("url: /login\nrules: [{unit: minute, rpu: 1}]")
+    assert len(some.match(Request(path=path))) == 1
+
+
+def test_a_store_that_fails_leaves_no_local_charge_behind() -> None:
+    class Failing(MemoryStore):
+        def decide(self, charges, now=None):  # type: ignore[no-untyped-def]
+            raise StoreError("gone")
+
+    text = """
+        url: /
+        rules:
+          - {name: here, unit: minute, rpu: 5, scope: local}
+          - {name: there, unit: minute, rpu: 5, scope: global}
+    """
+    some = guard(text, Failing())
+    for _ in range(9):
+        with pytest.raises(StoreError):
+            some.check(Request())
+    store = some._rules.local
+    (rule,) = (rule for rule in some.policy.rules if rule.name == "here")
+    assert store.peek([(rule.meter, "=", 0)], BEGIN_US)[0].remaining == 5
+
+
+def test_headers_in_bytes_are_read_too() -> None:
+    some = guard("url: /\nrules: [{actor: account, unit: minute, rpu: 1}]")
+    headers: list[tuple[bytes, bytes]] = [(b"X-Account-Id", b"alice")]
+    verdict = some.check(Request(headers=headers))  # type: ignore[arg-type]
+    assert verdict.decisions[0].key.startswith("#")

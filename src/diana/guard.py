@@ -20,7 +20,7 @@ from diana.core.contracts import Clock, Observer, Store
 from diana.core.decision import NEVER, Decision
 from diana.core.meter import Meter
 from diana.core.policy import Policy
-from diana.core.request import Request
+from diana.core.request import Contradiction, Request
 from diana.core.rule import Rule
 from diana.core.verdict import Verdict
 from diana.sources.file import load_rules
@@ -93,23 +93,30 @@ class _Rules:
         rules: list[Rule] = []
         charges: list[tuple[Meter, str, int]] = []
         for rule in matched:
+            missing = rule.missing
             try:
                 key = rule.key_of(request)
             except Exception as error:
-                key = None
-                self._report(rule, error)
+                key, missing = None, self._missing_for(rule, error)
             if key is None:
-                if rule.missing == "skip":
+                if missing == "skip":
                     continue
-                if rule.missing == "deny" and rule.mode == "enforce":
+                if missing == "deny" and rule.mode == "enforce":
                     return tuple(rules), charges, rule
-                key = self._key_without_identity(rule, request)
+                key = self._key_without_identity(rule, missing, request)
             rules.append(rule)
             charges.append((rule.meter, key, rule.cost))
         return tuple(rules), charges, None
 
-    def _key_without_identity(self, rule: Rule, request: Request) -> str:
-        if rule.missing == "together":
+    def _missing_for(self, rule: Rule, error: Exception) -> str:
+        """Never skipped, and who contradicts themselves not counted by address either: a client could choose to be."""
+        if isinstance(error, Contradiction):
+            return "deny" if rule.missing == "deny" else "together"
+        self._report(rule, error)
+        return "ip" if rule.missing == "skip" else rule.missing
+
+    def _key_without_identity(self, rule: Rule, missing: str, request: Request) -> str:
+        if missing == "together":
             return NO_IDENTITY
         try:
             return NO_IDENTITY + (client_of_request(request, self.policy.settings.proxies) or "")
@@ -126,7 +133,13 @@ class _Rules:
         there = [] if self.one_store else self._places(rules, self.shared)
         for places, store in ((here, self.local), (there, self.shared)):
             if places and all(decisions.values()):
-                some = store.decide([charges[place] for place in places], now)
+                try:
+                    some = store.decide([charges[place] for place in places], now)
+                except Exception:
+                    self._give_back(
+                        [place for place in here if place in decisions], charges, decisions, now
+                    )
+                    raise
                 decisions.update(zip(places, some, strict=True))
         if not all(decisions.values()):
             if not all(decisions[place] for place in there if place in decisions):
@@ -192,8 +205,11 @@ class _Rules:
         asked, said = [], []
         for rule, charge in zip(before, charges, strict=True):
             if rule.mode == "enforce" and self._store_of(rule) is self.local:
+                (decision,) = self.local.peek([charge], now)
+                if decision:
+                    (decision,) = self.local.peek([(charge[0], charge[1], 0)], now)
                 asked.append(rule)
-                said += self.local.peek([charge], now)
+                said.append(decision)
         at = wall_us() if now is None else now
         said.append(Decision(REFUSED, refusing.meter.params.limit, NO_IDENTITY, refusing.cost, at))
         return self._verdict((*asked, refusing), said, request)

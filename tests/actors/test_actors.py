@@ -14,6 +14,7 @@ from diana.actors import actor_from_spelling
 from diana.core.actor import Surroundings
 from diana.core.address import Proxies
 from diana.core.key import key_from_secret, key_from_value
+from diana.core.request import Contradiction
 from diana.core.url import url_from_spelling
 from diana.sources.file import rules_from_bytes
 from diana.testing import FakeClock
@@ -48,8 +49,6 @@ HEADERS: list[tuple[Any, str | None]] = [
     ({"X-Tenant": "  "}, None),
     ([("X-Tenant", "a"), ("x-tenant", "a ")], "a"),
     ([("X-Tenant", "a"), ("X-Tenant", "")], "a"),
-    ([("X-Tenant", "a"), ("X-Tenant", "b")], None),
-    ([("X-Tenant", "a"), ("X-Tenant", "A")], None),
     ([("X-Tenant", "a"), ("X-Other", "b")], "a"),
     ([("X-Tenant", ""), ("X-Tenant", "")], None),
     (iter([("X-Tenant", "a")]), "a"),
@@ -69,6 +68,8 @@ def test_header(headers: Any, value: str | None) -> None:
         (["a=1; session=abc; b=2"], "abc"),
         (["a=1;session=abc"], "abc"),
         (['session="abc"'], "abc"),
+        (['session="\\141bc"'], "abc"),
+        (['session="a\\bc"; session=abc'], "abc"),
         (["session = abc"], "abc"),
         (["session=a=b"], "a=b"),
         (["session="], None),
@@ -77,11 +78,8 @@ def test_header(headers: Any, value: str | None) -> None:
         (["Session=abc"], None),
         (["xsession=abc"], None),
         (["session=abc; session=abc"], "abc"),
-        (["session=abc; session=def"], None),
-        (["session=abc", "session=def"], None),
         (["session=abc", "a=1"], "abc"),
         (["session=; session=abc"], "abc"),
-        ([";".join(f"c{number}=1" for number in range(5_000)) + "; session=abc"], None),
     ],
 )
 def test_cookie(lines: list[str], value: str | None) -> None:
@@ -109,10 +107,7 @@ def test_cookie(lines: list[str], value: str | None) -> None:
         ("key=a=b", "a=b"),
         ("key=a&key=a", "a"),
         ("key=a&key=%61", "a"),
-        ("key=a&key=b", None),
-        ("key=a&%6bey=b", None),
         ("key=a&key=", "a"),
-        ("&" * 100_000 + "key=a", None),
     ],
 )
 def test_query(query: str, value: str | None) -> None:
@@ -153,9 +148,23 @@ def test_a_host_that_is_an_ipv6_address_is_one_with_and_without_a_port() -> None
     assert third != one
 
 
-def test_two_hosts_are_none() -> None:
-    headers = [("Host", "a.example"), ("Host", "b.example")]
-    assert found("host", Request(headers=headers)) is None
+@pytest.mark.parametrize(
+    ("actor", "request_"),
+    [
+        ("header X-Tenant", Request(headers=[("X-Tenant", "a"), ("X-Tenant", "b")])),
+        ("header X-Tenant", Request(headers=[("X-Tenant", "a"), ("x-tenant", "A")])),
+        ("host", Request(headers=[("Host", "a.example"), ("Host", "b.example")])),
+        ("cookie session", Request(headers={"Cookie": "session=abc; session=def"})),
+        ("cookie session", Request(headers=[("Cookie", "session=abc"), ("Cookie", "session=def")])),
+        ("cookie session", Request(headers={"Cookie": "c=1;" * 5_000 + "session=abc"})),
+        ("query key", Request(query="key=a&key=b")),
+        ("query key", Request(query="key=a&%6bey=b")),
+        ("query key", Request(query="&" * 100_000 + "key=a")),
+    ],
+)
+def test_who_says_two_things_or_too_much_contradicts_himself(actor: str, request_: Request) -> None:
+    with pytest.raises(Contradiction):
+        found(actor, request_)
 
 
 @pytest.mark.parametrize(
@@ -317,13 +326,26 @@ def test_the_file_says_missing_for_all_rules_and_a_rule_for_itself(missing: str)
     assert [d.key for d in verdict.decisions] == [d.key for d in own.decisions]
 
 
-def test_who_contradicts_himself_has_no_identity() -> None:
-    some = guard("actor: account")
-    twice = Request(
-        headers=[("X-Account-Id", "alice"), ("X-Account-Id", "bob")], peer="203.0.113.9"
-    )
-    assert key(some.check(twice)) == "?203.0.113.9"
-    assert some.check(ALICE)
+@pytest.mark.parametrize(
+    ("missing", "keys", "passed"),
+    [
+        ("ip", ["?"], [True, False]),
+        ("skip", ["?"], [True, False]),
+        ("together", ["?"], [True, False]),
+        ("deny", ["?"], [False, False]),
+    ],
+)
+def test_who_contradicts_himself_is_counted_with_all_who_do(
+    missing: str, keys: list[str], passed: list[bool]
+) -> None:
+    """Neither skipped nor counted by address: a client could choose to be."""
+    some = guard(f"actor: query sku, missing: {missing}")
+    requests = [Request(query=f"sku=1&sku={n}", peer=f"203.0.113.{n}") for n in (2, 3)]
+    verdicts = [some.check(request) for request in requests]
+    assert [bool(verdict) for verdict in verdicts] == passed
+    assert [decision.key for decision in verdicts[0].decisions] == keys
+    assert some.check(Request(query="sku=1"))
+    assert some.identity_errors == 0
 
 
 def failing(policy: Policy, identity: Callable[[Request], str | None]) -> Guard:
@@ -335,7 +357,7 @@ def failing(policy: Policy, identity: Callable[[Request], str | None]) -> Guard:
     ("missing", "passed", "keys"),
     [
         ("ip", [True, False, False], ["?203.0.113.9"]),
-        ("skip", [True, True, True], []),
+        ("skip", [True, False, False], ["?203.0.113.9"]),
         ("deny", [False, False, False], ["?"]),
         ("together", [True, False, False], ["?"]),
     ],

@@ -7,7 +7,7 @@ from textwrap import indent
 
 import pytest
 
-from diana import Guard, Policy, Request, load_rules
+from diana import ConfigError, Guard, Policy, Request, load_rules
 from diana.core.limit import Limit
 from diana.sources.file import rules_from_bytes
 from diana.testing import FakeClock
@@ -200,9 +200,9 @@ def test_settings_have_defaults() -> None:
 
 def test_a_value_from_the_environment_is_a_value_and_no_yaml() -> None:
     text = "store: ${URL}\nlimits: {url: /, rules: [{unit: second, rpu: 1, scope: local}]}\n"
-    assert rules(text, URL="memory://a: [b] ${C} # d").settings.store == (
-        "memory://a: [b] ${C} # d"
-    )
+    assert rules(text, URL="memory://?max_keys=5").settings.store == "memory://?max_keys=5"
+    with pytest.raises(ConfigError, match="is no memory store"):
+        rules(text, URL="memory://a: [b] ${C} # d")
 
 
 @pytest.mark.parametrize(

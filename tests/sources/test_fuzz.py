@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from time import process_time
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from diana import ConfigError, Policy
+from diana import ConfigError, Policy, Request
+from diana.core.address import Proxies, address_from_text, network_from_spelling
 from diana.sources.file import rules_from_bytes
 
 VALID = [
@@ -166,3 +168,39 @@ def test_a_hostile_file_is_refused_within_a_tenth_of_a_second(content: bytes) ->
             rules_from_bytes(content, environ={})
         took.append(process_time() - begin)
     assert min(took) < 0.1
+
+
+def seconds(work: Callable[[], object]) -> float:
+    """The best of three: what it takes when nothing else is going on."""
+    times = []
+    for _ in range(3):
+        started = process_time()
+        work()
+        times.append(process_time() - started)
+    return min(times)
+
+
+def rules_named(count: int) -> bytes:
+    rules = [f"- {{name: n{number}, unit: second, rpu: {number + 1}}}" for number in range(count)]
+    return ("url: /\nrules:\n" + "\n".join(rules)).encode()
+
+
+def repeated(count: int) -> Request:
+    return Request(headers=[("x", "1")] * count)
+
+
+def test_what_a_file_or_a_request_repeats_costs_in_proportion() -> None:
+    """Eight times as much takes at most twenty times as long, not sixty-four."""
+    for small, large in (
+        (lambda: rules_from_bytes(rules_named(500)), lambda: rules_from_bytes(rules_named(4_000))),
+        (lambda: repeated(4_000).header_lines("x"), lambda: repeated(32_000).header_lines("x")),
+    ):
+        assert seconds(large) < 20 * max(seconds(small), 0.001)
+
+
+def test_what_a_client_sends_is_cut_before_it_is_remembered() -> None:
+    proxies = Proxies([network_from_spelling("10.0.0.0/8")])
+    before = address_from_text.cache_info().currsize
+    for number in range(50):
+        proxies.client("10.0.0.1", [f"{'x' * 64}{number}" + "junk" * 10_000])
+    assert address_from_text.cache_info().currsize <= before + 2

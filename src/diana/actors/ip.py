@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from diana.core.actor import Actor, Identity, Surroundings
-from diana.core.address import address_from_text, client_of_request
+from diana.core.address import LONGEST, address_from_text, client_of_request
 from diana.core.request import Request
 
 
@@ -15,7 +15,7 @@ def _identity(argument: str, surroundings: Surroundings) -> Identity:
 
 
 def _peer(request: Request) -> str | None:
-    return None if request.peer is None else address_from_text(request.peer)
+    return None if request.peer is None else address_from_text(request.peer[:LONGEST])
 
 
 ip = Actor(_identity)

@@ -13,9 +13,8 @@ from diana.core.duration import SECOND_US
 from diana.core.errors import ConfigError
 from diana.core.path import path_of_segments
 from diana.core.policy import Policy
-from diana.core.request import Request
+from diana.core.request import Request, printable
 from diana.core.rule import Rule
-from diana.core.verdict import shown
 from diana.guard import NO_IDENTITY, Guard
 
 
@@ -50,9 +49,9 @@ def explain(file: Path, method: str, url: str, headers: tuple[str, ...], peer: s
 def drawn(guard: Guard, request: Request) -> Iterator[str]:
     verdict = guard.check(request)
     path = path_of_segments(request.segments)
-    yield f"{shown(request.method)} {shown(request.path)} from {request.peer}"
+    yield f"{printable(request.method)} {printable(request.path)} from {printable(request.peer or '')}"
     if path != request.path:
-        yield f"│  read as {shown(path)}"
+        yield f"│  read as {printable(path)}"
     for number, (rule, decision) in enumerate(
         zip(verdict.rules, verdict.decisions, strict=True), 1
     ):
@@ -70,7 +69,7 @@ def drawn(guard: Guard, request: Request) -> Iterator[str]:
 
 
 def _described(rule: Rule, decision: Decision, path: str) -> Iterator[str]:
-    yield f"url     {rule.url.spelling} covers {shown(path)}" + (
+    yield f"url     {rule.url.spelling} covers {printable(path)}" + (
         f", {', '.join(sorted(rule.methods))} only" if rule.methods else ""
     )
     yield f"actor   {rule.actor}, counted by the key {decision.key!r}{_why(rule, decision)}"

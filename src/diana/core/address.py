@@ -12,13 +12,18 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_add
 from diana.core.errors import ConfigError
 from diana.core.request import Request
 
+LONGEST = 64
+"""No address is longer; what is, is cut before it is remembered."""
 MOST_HOPS = 64
 """Hops looked at, from the right: nobody has more proxies than that."""
 
 
 @lru_cache(8_192)
 def address_from_text(text: str) -> str | None:
-    """`203.0.113.9`, or `2001:db8:0:1::/64`; None if it is no address. A port or a zone is dropped."""
+    """`203.0.113.9`, or `2001:db8:0:1::/64`; None if it is no address. A port or a zone is dropped.
+
+    Whoever calls it cuts to LONGEST what a client may have chosen: it is remembered.
+    """
     address = _parsed(text)
     if address is None:
         return None
@@ -30,7 +35,7 @@ def address_from_text(text: str) -> str | None:
 def client_of_request(request: Request, proxies: Proxies) -> str | None:
     """Who sent it, as far as it can be trusted."""
     if not proxies.networks:
-        return None if request.peer is None else address_from_text(request.peer)
+        return None if request.peer is None else address_from_text(request.peer[:LONGEST])
     return proxies.client(request.peer, request.header_lines("x-forwarded-for"))
 
 
@@ -45,6 +50,7 @@ class Proxies:
         """Read from the right: the first hop that is not trusted is the client."""
         if peer is None:
             return None
+        peer = peer[:LONGEST]
         if not self._trusts(peer):
             return address_from_text(peer)
         nearest = peer
@@ -76,11 +82,11 @@ def _hops(forwarded: Sequence[str]) -> list[str]:
         if len(hops) >= MOST_HOPS:
             break
         hops = line.rsplit(",", MOST_HOPS)[-MOST_HOPS:] + hops
-    return [hop.strip() for hop in hops[-MOST_HOPS:]]
+    return [hop.strip()[:LONGEST] for hop in hops[-MOST_HOPS:]]
 
 
 def _parsed(text: str) -> IPv4Address | IPv6Address | None:
-    text = text.strip()[:64]
+    text = text.strip()
     if text.startswith("["):
         text = text[1:].partition("]")[0]
     elif text.count(":") == 1:

@@ -2,7 +2,7 @@
 
 A client chooses how to spell a path. `/login`, `//login`, `/./login`, `/x/../login`, `/login/`, `/%6Cogin`, `/login;v=1`, `/x/..;/login`
 and `/\\login` all reach the login page of one server or another, so they must all reach its limit. Where servers differ, the reading
-that is limited by more rules is taken: `%2F` and a backslash separate segments, and a segment ends at a NUL.
+that is limited by more rules is taken: `%2F` and a backslash separate segments, and a segment ends at a control character.
 
 What is not UTF-8 is kept as it is (in surrogates): it matches no rule's own words but everything broader.
 """
@@ -14,8 +14,10 @@ from urllib.parse import unquote
 
 _ORIGIN = re.compile(r"\A[A-Za-z][A-Za-z0-9+.-]*://[^/?]*")
 """What a client of a proxy sends before the path."""
-_PLAIN = re.compile(r"(?:/[^/%;?#.\\\x00][^/%;?#\\\x00]*)+")
-_DETOUR = re.compile(r"//|/\.\.?(?:/|\Z)|[\\;?#\x00]|%(?:2[EeFf]|5[Cc]|00|3[Bb])")
+_PLAIN = re.compile(r"(?:/[^/%;?#.\\\x00-\x1F\x7F][^/%;?#\\\x00-\x1F\x7F]*)+")
+_DETOUR = re.compile(r"//|/\.\.?(?:/|\Z)|[\\;?#\x00-\x1F\x7F]|%(?:2[EeFf]|5[Cc]|[01].|7[Ff]|3[Bb])")
+_END = re.compile(r"[;\x00-\x1F\x7F]")
+"""Parameters, and signs at which one server or another takes a segment to end: `login%0A` matches `^login$`."""
 
 
 def segments_of_path(path: str) -> tuple[str, ...]:
@@ -41,7 +43,7 @@ def _segments_of_odd_path(path: str) -> tuple[str, ...]:
     raw = target.partition("?")[0].partition("#")[0]
     kept: list[str] = []
     for part in unquote(raw, errors="surrogateescape").replace("\\", "/").split("/"):
-        segment = part.partition(";")[0].partition("\x00")[0]
+        segment = _END.split(part, 1)[0]
         if segment == "..":
             del kept[-1:]
         elif segment not in ("", "."):

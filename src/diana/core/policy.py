@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from diana.core.address import Proxies
 from diana.core.path import is_straight, path_of_segments, segments_of_path
-from diana.core.request import Request
+from diana.core.request import Request, printable
 from diana.core.rule import Body, Place, Rule
 from diana.core.tree import SegmentTree
 from diana.core.url import Url
@@ -92,7 +92,7 @@ class Policy:
 
     def why_not(self, rule: Rule, request: Request) -> str:
         """Why a rule is not asked about a request, in words."""
-        path = path_of_segments(request.segments)
+        path = printable(path_of_segments(request.segments))
         if not rule.url.covers_path(request.segments):
             return f"its url {rule.url.spelling} does not cover {path}"
         if rule.methods is not None and counted_as(request.method) not in rule.methods:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 from urllib.parse import unquote_plus
 
 from diana.core.errors import ConfigError, shown
@@ -12,6 +13,7 @@ from diana.core.path import segments_of_path
 MOST_FIELDS = 1_000
 """Query parameters and cookies looked at: a client may send a million."""
 
+_ESCAPED = re.compile(r"\\(?:([0-3][0-7][0-7])|(.))", re.DOTALL)
 _TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 
 
@@ -37,7 +39,7 @@ class Request:
         self.query = query
         self.peer = peer
         self._segments: tuple[str, ...] | None = None
-        self._fields: dict[str, tuple[str, ...]] | None = None
+        self._fields: dict[str, str | list[str]] | None = None
 
     def __repr__(self) -> str:
         return f"Request({self.method!r}, {self.path!r}, peer={self.peer!r})"
@@ -49,47 +51,70 @@ class Request:
             self._segments = segments_of_path(self.path)
         return self._segments
 
-    def header_lines(self, name: str) -> tuple[str, ...]:
+    def header_lines(self, name: str) -> list[str]:
         """Every line of a header, in order; the name in lower case."""
-        return (self._fields or self._read_headers()).get(name, ())
+        lines = (self._fields or self._read_headers()).get(name, [])
+        return [lines] if isinstance(lines, str) else lines
 
     def header(self, name: str) -> str | None:
-        """The one value of a header; None if there is none, or two that contradict each other."""
+        """The one value of a header; None if there is none."""
         lines = (self._fields or self._read_headers()).get(name)
-        if lines is None:
-            return None
-        return (lines[0].strip() or None) if len(lines) == 1 else _one(lines)
+        if isinstance(lines, str):
+            return lines.strip() or None
+        return None if lines is None else _one(lines)
 
-    def _read_headers(self) -> dict[str, tuple[str, ...]]:
-        fields: dict[str, tuple[str, ...]] = {}
-        headers = self.headers
+    def _read_headers(self) -> dict[str, str | list[str]]:
+        """By name; a list only where a header comes twice, so that what is kept of most requests is nothing but strings."""
+        fields: dict[str, str | list[str]] = {}
+        headers: Any = self.headers
         # A dictionary is told at once; asking whether something is a Mapping costs as much as reading two headers.
         if headers.__class__ is dict or isinstance(headers, Mapping):
             headers = headers.items()
         for field, value in headers:
+            if field.__class__ is bytes:
+                field, value = field.decode("latin-1"), value.decode("latin-1")
             name = field.lower()
-            fields[name] = (*fields[name], value) if name in fields else (value,)
+            if name not in fields:
+                fields[name] = value
+            elif isinstance(lines := fields[name], list):
+                lines.append(value)
+            else:
+                fields[name] = [lines, value]
         self._fields = fields
         return fields
 
     def query_value(self, name: str) -> str | None:
         """The one value of a query parameter."""
+        fields = self.query.split("&", MOST_FIELDS)
         found = []
-        for field in self.query.split("&", MOST_FIELDS)[:MOST_FIELDS]:
+        for field in fields[:MOST_FIELDS]:
             key, _, value = field.partition("=")
             if key == name or unquote_plus(key) == name:
                 found.append(unquote_plus(value, errors="surrogateescape"))
-        return _one(found)
+        return _one(found, complete=len(fields) <= MOST_FIELDS)
 
     def cookie(self, name: str) -> str | None:
         """The one value of a cookie."""
         found = []
+        complete = True
         for line in self.header_lines("cookie"):
-            for field in line.split(";", MOST_FIELDS)[:MOST_FIELDS]:
+            fields = line.split(";", MOST_FIELDS)
+            complete = complete and len(fields) <= MOST_FIELDS
+            for field in fields[:MOST_FIELDS]:
                 key, _, value = field.partition("=")
                 if key.strip() == name:
-                    found.append(value.strip('" '))
-        return _one(found)
+                    found.append(_unquoted(value.strip()))
+        return _one(found, complete)
+
+
+class Contradiction(Exception):
+    """A request says two things at once, or more than can be looked at; it is not the same as saying nothing."""
+
+
+def printable(text: str) -> str:
+    """What a client sent, safe to print: no lines or colours of its own, and no novel."""
+    short = text if len(text) <= 200 else f"{text[:197]}..."
+    return short if short.isprintable() else ascii(short)[1:-1]
 
 
 def checked_token(name: str, example: str) -> str:
@@ -99,8 +124,17 @@ def checked_token(name: str, example: str) -> str:
     return name
 
 
-def _one(values: Sequence[str]) -> str | None:
-    """Who says two things says nothing: a client must not choose which of them is counted."""
+def _one(values: Sequence[str], complete: bool = True) -> str | None:
+    """Who says two things must not choose which of them is counted."""
     given = {value.strip() for value in values}
     given.discard("")
-    return given.pop() if len(given) == 1 else None
+    if len(given) > 1 or not complete:
+        raise Contradiction
+    return given.pop() if given else None
+
+
+def _unquoted(value: str) -> str:
+    """A cookie in quotes may escape its letters, and is the same cookie."""
+    if len(value) < 2 or not (value[0] == value[-1] == '"'):
+        return value
+    return _ESCAPED.sub(lambda found: chr(int(found[1], 8)) if found[1] else found[2], value[1:-1])

@@ -14,10 +14,10 @@ Item = TypeVar("Item")
 
 
 class Node(Generic[Item]):
-    __slots__ = ("any", "children", "items", "so_far")
+    __slots__ = ("any", "children", "own", "so_far")
 
     def __init__(self) -> None:
-        self.items: tuple[Item, ...] = ()
+        self.own: list[Item] = []
         self.so_far: tuple[Item, ...] = ()
         """Its own items and those of all nodes above."""
         self.children: dict[str, Node[Item]] | None = None
@@ -31,7 +31,7 @@ class SegmentTree(Generic[Item]):
             node = self._root
             for segment in url.segments:
                 node = _descend(node, segment)
-            node.items = (*node.items, item)
+            node.own.append(item)
         _sum_up(self._root)
 
     def covering(self, segments: tuple[str, ...]) -> tuple[Item, ...]:
@@ -59,7 +59,7 @@ class SegmentTree(Generic[Item]):
                 if node.children is not None and segment in node.children:
                     following.append(node.children[segment])
             for node in following:
-                yield from node.items
+                yield from node.own
             frontier = following
 
 
@@ -76,6 +76,6 @@ def _sum_up(root: Node[Item]) -> None:
     waiting = [(root, root.so_far)]
     while waiting:
         node, above = waiting.pop()
-        node.so_far = above + node.items
+        node.so_far = (*above, *node.own) if node.own else above
         below = list(node.children.values()) if node.children else []
         waiting += [(child, node.so_far) for child in below]

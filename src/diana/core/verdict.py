@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from diana.core.decision import NEVER, Decision
-from diana.core.request import Request
+from diana.core.request import Request, printable
 from diana.core.rule import Rule
 
 
@@ -36,7 +36,9 @@ class Verdict(NamedTuple):
     def explain(self) -> str:
         """Which rules were asked, in which order, by which keys, and what they said."""
         request = self.request
-        lines = [f"{shown(request.method)} {shown(request.path)} from {request.peer or 'nowhere'}"]
+        lines = [
+            f"{printable(request.method)} {printable(request.path)} from {printable(request.peer or 'nowhere')}"
+        ]
         for rule, decision in zip(self.rules, self.decisions, strict=True):
             lines += ["│", f"├─ {rule}", f"│    {_said(rule, decision)}"]
         if not self.rules:
@@ -48,12 +50,6 @@ class Verdict(NamedTuple):
         if self.denied_by is not None:
             return f"denied by {self.denied_by.name}; charged to none"
         return f"allowed after {self.delay:g} s" if self.delay else "allowed"
-
-
-def shown(text: str) -> str:
-    """What a client sent, safe to print: no lines or colours of its own, and no novel."""
-    short = text if len(text) <= 200 else f"{text[:197]}..."
-    return short if short.isprintable() else ascii(short)[1:-1]
 
 
 def _said(rule: Rule, decision: Decision) -> str:

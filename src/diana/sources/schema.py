@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from diana.core.address import network_from_spelling
 from diana.core.errors import ConfigError, shown
-from diana.core.plugins import algorithms, entries
+from diana.core.plugins import algorithms, entries, plugin
 from diana.core.rule import Place
 from diana.sources.document import Mapping, Node, Sequence
 from diana.sources.reader import (
@@ -227,6 +227,9 @@ class _Schema:
             raise ConfigError(
                 f"there is no store for {scheme}://; write a URL that starts with one of {known}"
             )
+        check_url = getattr(plugin("stores", scheme), "check_url", None)
+        if check_url is not None:
+            check_url(url)
         return url
 
     def _url(self, node: Node, path: str) -> str:

@@ -65,17 +65,16 @@ def _limits_that_are_never_reached(
 ) -> Iterator[Warning]:
     """A broader rule of the same actor and unit counts all that a narrow one counts, and allows fewer."""
     left_alone = SegmentTree(exempt)
-    trees: dict[tuple[str, int], SegmentTree[Rule]] = {}
-    groups: dict[tuple[str, int], list[Rule]] = {}
+    groups: dict[tuple[str, int, int], list[Rule]] = {}
     for rule in rules:
-        groups.setdefault((rule.actor, rule.meter.limit.unit_us), []).append(rule)
-    for group, members in groups.items():
-        trees[group] = SegmentTree((rule.url, rule) for rule in members)
+        groups.setdefault((rule.actor, rule.meter.limit.unit_us, rule.cost), []).append(rule)
+    for members in groups.values():
+        tightest = SegmentTree((rule.url, rule) for rule in _tightest_by_url(members))
         for rule in members:
             # A segment that may be anything is looked up as a word that no url has.
             path = tuple("\0" if segment is None else segment for segment in rule.url.segments)
             exempted = left_alone.covering(path)
-            for other in trees[group].covering(path):
+            for other in tightest.covering(path):
                 broader = other.url.segments != rule.url.segments and other.block not in exempted
                 if broader and _allows_fewer(other, rule) and rule.place and other.place:
                     yield Warning(
@@ -83,10 +82,21 @@ def _limits_that_are_never_reached(
                         f"only {other.meter.limit} (line {other.place.line})",
                         rule.place,
                     )
+                    break
+
+
+def _tightest_by_url(rules: list[Rule]) -> Iterator[Rule]:
+    """Of each url and its methods, the enforced rule that allows fewest: the others are hidden behind it."""
+    by_url: dict[tuple[object, ...], Rule] = {}
+    for rule in rules:
+        if rule.mode == "enforce":
+            place = (rule.url.segments, rule.methods)
+            by_url[place] = min(rule, by_url.get(place, rule), key=lambda some: some.rpu)
+    yield from by_url.values()
 
 
 def _allows_fewer(broad: Rule, narrow: Rule) -> bool:
-    of_narrow = narrow.methods is not None and broad.methods is not None
-    every_method = broad.methods is None or (of_narrow and narrow.methods <= broad.methods)  # type: ignore[operator]
-    comparable = broad.cost == narrow.cost and broad.mode == "enforce"
-    return bool(every_method) and comparable and narrow.rpu > broad.rpu
+    every_method = broad.methods is None or (
+        narrow.methods is not None and narrow.methods <= broad.methods
+    )
+    return every_method and narrow.rpu > broad.rpu

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from typing import Any
 
 from diana.core.errors import ConfigError, shown
@@ -13,7 +14,7 @@ from diana.core.url import url_from_spelling
 from diana.sources.document import Mapping, Node, Scalar
 from diana.sources.reader import choice, listing, mistake, placed, scalar, text
 
-_METHOD = re.compile(r"[A-Z][A-Z-]*")
+_METHOD = re.compile(r"[A-Z][A-Z-]{0,31}")
 _NAMESPACE = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _STATUS = re.compile(r"[2-5][0-9]{2}")
 
@@ -36,8 +37,8 @@ def url_pattern(node: Node, path: str) -> Any:
 
 def methods(node: Node, path: str) -> list[str]:
     methods: list[str] = listing(_method, "method")(node, path)
-    for method in methods:
-        if methods.count(method) > 1:
+    for method, times in Counter(methods).items():
+        if times > 1:
             raise ConfigError(f"{method} stands here twice; keep one")
     return methods
 

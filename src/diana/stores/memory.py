@@ -22,7 +22,7 @@ from time import monotonic_ns
 from diana.core.charge import ONE, Charges, checked_cost
 from diana.core.contracts import Clock, State, Take
 from diana.core.decision import Decision
-from diana.core.errors import ConfigError, KeyTypeError
+from diana.core.errors import ConfigError, KeyTypeError, shown
 from diana.core.meter import Meter
 from diana.stores.agenda import NO_TIME, SLOT_BITS, Agenda, Slot
 from diana.stores.clock import EPOCH_OFFSET_US, wall_us
@@ -80,9 +80,7 @@ class MemoryStore:
     shared = False
 
     def __init__(self, max_keys: int = MAX_KEYS) -> None:
-        if max_keys.__class__ is not int or max_keys < 1:
-            raise ConfigError(f"max_keys is {max_keys!r}; write a whole number from 1")
-        self._max_keys = max_keys
+        self._max_keys = _checked_size(max_keys)
         self._keys = 0
         self._lock = fork_safe_lock()
         # Taking the lock by a loop over its acquire costs half of a `with`; and unlike after a call of acquire(), no signal
@@ -100,12 +98,17 @@ class MemoryStore:
 
     @classmethod
     def from_url(cls, url: str) -> MemoryStore:
+        return cls(cls.check_url(url))
+
+    @staticmethod
+    def check_url(url: str) -> int:
+        """How many keys it asks for."""
         spelled = _URL.fullmatch(url)
         if spelled is None:
             raise ConfigError(
-                f"{url!r} is no memory store; write memory:// or memory://?max_keys=N"
+                f"{shown(url)} is no memory store; write memory:// or memory://?max_keys=N"
             )
-        return cls(int(spelled[1] or MAX_KEYS))
+        return _checked_size(int(spelled[1] or MAX_KEYS))
 
     def bind(self, meter: Meter, clock: Clock | None = None) -> Take:
         with self._lock:
@@ -302,6 +305,12 @@ def _uncharged(decisions: list[Decision], weighed: list[Weighed]) -> list[Decisi
             decision = decision._replace(outcome=outcome)
         shown.append(decision)
     return shown
+
+
+def _checked_size(max_keys: int) -> int:
+    if max_keys.__class__ is not int or max_keys < 1:
+        raise ConfigError(f"max_keys is {max_keys!r}; write a whole number from 1")
+    return max_keys
 
 
 def storable(key: str) -> Kept:
