@@ -16,7 +16,7 @@ LAYERS = [
     {"core"},
     {"actors", "algorithms"},
     {"sources", "stores"},
-    {"waiting", "limiter", "decorator", "pacer", "guard", "shedding"},
+    {"waiting", "limiter", "decorator", "pacer", "judge", "guard", "shedding"},
     {"middleware", "asgi", "wsgi", "django", "fastapi", "telemetry"},
     {"service", "gateway", "dashboard", "simulate", "compat"},
     {"cli"},

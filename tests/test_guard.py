@@ -101,6 +101,17 @@ def test_a_rule_in_the_shadow_counts_what_passed_and_denies_nobody() -> None:
     assert other.decisions[2].delay == 180, "what was denied was counted in the shadow"
 
 
+def test_a_rule_in_the_shadow_reports_whom_it_would_refuse() -> None:
+    some = guard(
+        "url: /\nrules: [{actor: account, unit: minute, rpu: 9, missing: deny, mode: shadow}]"
+    )
+    verdict = some.check(Request(peer="192.0.2.1"))
+    assert verdict.allowed
+    assert not verdict.decisions[0]
+    assert verdict.decisions[0].retry_after is None
+    assert some.check(Request(headers={"X-Account-Id": "alice"})).decisions[0].remaining == 8
+
+
 def test_a_rule_that_is_off_is_not_asked() -> None:
     some = guard("url: /\nrules: [{unit: minute, rpu: 1, mode: off}]")
     assert [len(some.check(Request()).rules) for _ in range(3)] == [0, 0, 0]
@@ -328,7 +339,7 @@ def test_a_store_that_fails_leaves_no_local_charge_behind() -> None:
     for _ in range(9):
         with pytest.raises(StoreError):
             some.check(Request())
-    store = some._rules.local
+    store = some._judge.local
     (rule,) = (rule for rule in some.policy.rules if rule.name == "here")
     assert store.peek([(rule.meter, "=", 0)], BEGIN_US)[0].remaining == 5
 

@@ -1,233 +1,17 @@
-"""All rules, by request: what happens, in order.
-
-1. Which rules apply? 2. Who is asking, for each of them? 3. The local ones are asked first, so that a request they deny costs no round
-trip; then the global ones, and if those deny, the local charge is given back. 4. Those in the shadow count what passed. 5. Observers
-are told.
-
-`Guard` and `AsyncGuard` are shells around the same parts; they differ by an `await`.
-"""
+"""All rules, by request: `Guard` and `AsyncGuard`, two shells around the judge that differ by an `await`."""
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from diana.core.address import client_of_request
-from diana.core.charge import Charges
 from diana.core.contracts import Clock, Observer, Store
-from diana.core.decision import NEVER, Decision
-from diana.core.meter import Meter
 from diana.core.policy import Policy
-from diana.core.request import Contradiction, Request
-from diana.core.rule import Rule
+from diana.core.request import Request
 from diana.core.verdict import Verdict
+from diana.judge import Judge
 from diana.sources.file import load_rules
-from diana.stores import open_store
-from diana.stores.clock import checked_clock, wall_us
-
-log = logging.getLogger("diana")
-
-NO_IDENTITY = "?"
-"""The key of all who have none, under `missing: together`."""
-REFUSED = (False, 0, NEVER, 0, 0)
-
-_new = tuple.__new__
-
-
-class _Rules:
-    """A policy on its stores: all that both shells share."""
-
-    def __init__(
-        self,
-        policy: Policy,
-        store: str | Store | None,
-        clock: Clock | None,
-        observers: Sequence[Observer],
-    ) -> None:
-        self.policy = policy
-        self.clock = checked_clock(clock)
-        self.observers = tuple(observers)
-        self.local = open_store(policy.settings.local_store)
-        chosen = store if store is not None else policy.settings.store
-        self.shared = self.local if chosen is None else open_store(chosen)
-        self.one_store = self.shared is self.local
-        self.owned = [self.local]
-        if isinstance(chosen, str):
-            self.owned.append(self.shared)
-        self.identity_errors = 0
-        self._reported: set[str] = set()
-
-    def check(self, request: Request) -> Verdict:
-        """Whether every rule lets the request pass; if one denies, none is charged."""
-        policy = self.policy
-        now = self.clock and self.clock()
-        rules, charges, refused_by = self._asked(policy.match(request), request)
-        if refused_by is not None:
-            return self._told(self._refusal(refused_by, rules, charges, request, now))
-        if self.one_store and not policy.has_shadows:
-            decisions = self.local.decide(charges, now)
-        else:
-            rules, decisions = self._decide(rules, charges, now)
-        verdict = self._verdict(rules, decisions, request)
-        return self._told(verdict) if self.observers else verdict
-
-    def refund(self, verdict: Verdict) -> None:
-        if not verdict.allowed:
-            return
-        for rule, decision in zip(verdict.rules, verdict.decisions, strict=True):
-            if decision:
-                charge = (rule.meter, decision.key, decision.cost)
-                now = self.clock and self.clock()
-                self._store_of(rule).refund([charge], decision.at, now)
-
-    def close(self) -> None:
-        for store in self.owned:
-            store.close()
-
-    def _asked(
-        self, matched: tuple[Rule, ...], request: Request
-    ) -> tuple[tuple[Rule, ...], list[tuple[Meter, str, int]], Rule | None]:
-        """The rules to ask, the charge to each, and the rule that refuses who has no identity, if one does."""
-        rules: list[Rule] = []
-        charges: list[tuple[Meter, str, int]] = []
-        for rule in matched:
-            missing = rule.missing
-            try:
-                key = rule.key_of(request)
-            except Exception as error:
-                key, missing = None, self._missing_for(rule, error)
-            if key is None:
-                if missing == "skip":
-                    continue
-                if missing == "deny" and rule.mode == "enforce":
-                    return tuple(rules), charges, rule
-                key = self._key_without_identity(rule, missing, request)
-            rules.append(rule)
-            charges.append((rule.meter, key, rule.cost))
-        return tuple(rules), charges, None
-
-    def _missing_for(self, rule: Rule, error: Exception) -> str:
-        """Never skipped, and who contradicts themselves not counted by address either: a client could choose to be."""
-        if isinstance(error, Contradiction):
-            return "deny" if rule.missing == "deny" else "together"
-        self._report(rule, error)
-        return "ip" if rule.missing == "skip" else rule.missing
-
-    def _key_without_identity(self, rule: Rule, missing: str, request: Request) -> str:
-        if missing == "together":
-            return NO_IDENTITY
-        try:
-            return NO_IDENTITY + (client_of_request(request, self.policy.settings.proxies) or "")
-        except Exception as error:
-            self._report(rule, error)
-            return NO_IDENTITY
-
-    def _decide(
-        self, rules: tuple[Rule, ...], charges: Charges, now: int | None
-    ) -> tuple[tuple[Rule, ...], list[Decision]]:
-        """Local rules, then global ones, then those in the shadow; who comes after a denial is not asked."""
-        decisions: dict[int, Decision] = {}
-        here = self._places(rules, self.local)
-        there = [] if self.one_store else self._places(rules, self.shared)
-        for places, store in ((here, self.local), (there, self.shared)):
-            if places and all(decisions.values()):
-                try:
-                    some = store.decide([charges[place] for place in places], now)
-                except Exception:
-                    self._give_back(
-                        [place for place in here if place in decisions], charges, decisions, now
-                    )
-                    raise
-                decisions.update(zip(places, some, strict=True))
-        if not all(decisions.values()):
-            if not all(decisions[place] for place in there if place in decisions):
-                self._give_back(here, charges, decisions, now)
-        else:
-            for place, rule in enumerate(rules):
-                if rule.mode == "shadow":
-                    (decisions[place],) = self._store_of(rule).decide([charges[place]], now)
-        order = sorted(decisions)
-        return tuple(rules[place] for place in order), [decisions[place] for place in order]
-
-    def _give_back(
-        self, places: list[int], charges: Charges, decisions: dict[int, Decision], now: int | None
-    ) -> None:
-        """A global rule denied: what the local ones were charged comes back."""
-        for place in places:
-            meter, key, _ = charges[place]
-            self.local.refund([charges[place]], decisions[place].at, now)
-            (decisions[place],) = self.local.peek([(meter, key, 0)], now)
-
-    def _places(self, rules: tuple[Rule, ...], store: Store) -> list[int]:
-        return [
-            place
-            for place, rule in enumerate(rules)
-            if rule.mode == "enforce" and self._store_of(rule) is store
-        ]
-
-    def _store_of(self, rule: Rule) -> Store:
-        return self.local if rule.scope == "local" else self.shared
-
-    def _verdict(
-        self, rules: tuple[Rule, ...], decisions: list[Decision], request: Request
-    ) -> Verdict:
-        policy = self.policy
-        denied_by = None
-        for decision in decisions:
-            if not decision.outcome[0]:
-                denied_by = self._first_denying(rules, decisions)
-                break
-        delay = 0.0
-        if denied_by is None and policy.has_queues:
-            asked = zip(rules, decisions, strict=True)
-            delays = (decision.delay for rule, decision in asked if rule.mode == "enforce")
-            delay = max(delays, default=0.0)
-        allowed = denied_by is None
-        said = tuple(decisions)
-        return _new(Verdict, (allowed, delay, denied_by, rules, said, policy.version, request))
-
-    def _first_denying(self, rules: tuple[Rule, ...], decisions: list[Decision]) -> Rule | None:
-        asked = zip(rules, decisions, strict=True)
-        denying = (rule for rule, decision in asked if not decision and rule.mode == "enforce")
-        return next(denying, None)
-
-    def _refusal(
-        self,
-        refusing: Rule,
-        before: tuple[Rule, ...],
-        charges: Charges,
-        request: Request,
-        now: int | None,
-    ) -> Verdict:
-        """Nobody is charged; a local rule before it that denies as well is the one to name."""
-        asked, said = [], []
-        for rule, charge in zip(before, charges, strict=True):
-            if rule.mode == "enforce" and self._store_of(rule) is self.local:
-                (decision,) = self.local.peek([charge], now)
-                if decision:
-                    (decision,) = self.local.peek([(charge[0], charge[1], 0)], now)
-                asked.append(rule)
-                said.append(decision)
-        at = wall_us() if now is None else now
-        said.append(Decision(REFUSED, refusing.meter.params.limit, NO_IDENTITY, refusing.cost, at))
-        return self._verdict((*asked, refusing), said, request)
-
-    def _told(self, verdict: Verdict) -> Verdict:
-        for observer in self.observers:
-            try:
-                observer(verdict.request, verdict)
-            except Exception:
-                log.exception("an observer failed; the verdict stands")
-        return verdict
-
-    def _report(self, rule: Rule, error: Exception) -> None:
-        """Counted always, logged once per rule: a client must not be able to fill the log."""
-        self.identity_errors += 1
-        if rule.name not in self._reported:
-            self._reported.add(rule.name)
-            log.warning("finding the %s of rule %r failed: %r", rule.actor, rule.name, error)
 
 
 class _Guarding:
@@ -243,9 +27,9 @@ class _Guarding:
         clock: Clock | None = None,
         observers: Sequence[Observer] = (),
     ) -> None:
-        self._rules = _Rules(policy, store, clock, observers)
+        self._judge = Judge(policy, store, clock, observers)
         if type(self).check is Guard.check:
-            self.check = self._rules.check  # one call less on every request
+            self.check = self._judge.check  # one call less on every request
 
     @classmethod
     def from_file(
@@ -261,12 +45,12 @@ class _Guarding:
 
     @property
     def policy(self) -> Policy:
-        return self._rules.policy
+        return self._judge.policy
 
     @property
     def identity_errors(self) -> int:
         """How often finding an identity failed; such requests are limited as `missing` says."""
-        return self._rules.identity_errors
+        return self._judge.identity_errors
 
 
 class Guard(_Guarding):
@@ -274,15 +58,15 @@ class Guard(_Guarding):
 
     def check(self, request: Request) -> Verdict:
         """Whether every rule lets the request pass; if one denies, none is charged."""
-        return self._rules.check(request)
+        return self._judge.check(request)
 
     def refund(self, verdict: Verdict) -> None:
         """Take back what an allowed request was charged, as far as it still counts."""
-        self._rules.refund(verdict)
+        self._judge.refund(verdict)
 
     def close(self) -> None:
         """Close the stores that this guard opened."""
-        self._rules.close()
+        self._judge.close()
 
 
 class AsyncGuard(_Guarding):
@@ -290,12 +74,12 @@ class AsyncGuard(_Guarding):
 
     async def check(self, request: Request) -> Verdict:
         """Whether every rule lets the request pass; if one denies, none is charged."""
-        return self._rules.check(request)
+        return self._judge.check(request)
 
     async def refund(self, verdict: Verdict) -> None:
         """Take back what an allowed request was charged, as far as it still counts."""
-        self._rules.refund(verdict)
+        self._judge.refund(verdict)
 
     async def close(self) -> None:
         """Close the stores that this guard opened."""
-        self._rules.close()
+        self._judge.close()

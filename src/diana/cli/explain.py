@@ -15,7 +15,8 @@ from diana.core.path import path_of_segments
 from diana.core.policy import Policy
 from diana.core.request import Request, printable
 from diana.core.rule import Rule
-from diana.guard import NO_IDENTITY, Guard
+from diana.guard import Guard
+from diana.judge import NO_IDENTITY
 
 
 @click.command()
