@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 
 import pytest
 
@@ -29,7 +29,6 @@ def test_two_packages_that_claim_one_name_are_an_error(monkeypatch: pytest.Monke
         EntryPoint("memory", "one:Store", "diana.stores"),
         EntryPoint("Memory", "other:Store", "diana.stores"),
     ]
-    assert entry_points is not None
     monkeypatch.setattr("importlib.metadata.entry_points", lambda group: twice)
     entries.cache_clear()
     try:

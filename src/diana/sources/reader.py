@@ -197,38 +197,26 @@ def duration(node: Node, path: str) -> str:
 
 def listing(read: Read, what: str) -> Read:
     """A list of such values; a single one may stand alone."""
-
-    def read_list(node: Node, path: str) -> list[Any]:
-        if not isinstance(node, Sequence):
-            return [read(node, path)]
-        if not node.items:
-            raise ConfigError(f"the list is empty; write at least one {what}, or remove the field")
-        values = []
-        for number, item in enumerate(node.items):
-            try:
-                values.append(read(item, f"{path}[{number}]"))
-            except ConfigError as error:
-                raise placed(error, item, f"{path}[{number}]") from None
-        return values
-
-    return read_list
+    read_items = items(read, what)
+    return lambda node, path: [field.value for field in read_items(node, path)]
 
 
 def items(read: Read, what: str) -> Read:
-    """A list of such values, each with its place; a single one may stand alone."""
+    """The same, each value with its place."""
 
     def read_items(node: Node, path: str) -> list[Field]:
         if not isinstance(node, Sequence):
             return [Field(read(node, path), Place(node.line, node.column, path))]
-        listing(read, what)(node, path)
-        places = [
-            Place(item.line, item.column, f"{path}[{number}]")
-            for number, item in enumerate(node.items)
-        ]
-        return [
-            Field(read(item, place.path), place)
-            for item, place in zip(node.items, places, strict=True)
-        ]
+        if not node.items:
+            raise ConfigError(f"the list is empty; write at least one {what}, or remove the field")
+        found = []
+        for number, item in enumerate(node.items):
+            place = Place(item.line, item.column, f"{path}[{number}]")
+            try:
+                found.append(Field(read(item, place.path), place))
+            except ConfigError as error:
+                raise placed(error, place, place.path) from None
+        return found
 
     return read_items
 
