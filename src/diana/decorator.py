@@ -7,7 +7,7 @@ from functools import wraps
 from typing import Any, ParamSpec, TypeVar, cast
 
 from diana.core.charge import checked_cost
-from diana.core.contracts import Store
+from diana.core.contracts import Client, Store
 from diana.core.errors import ConfigError, KeyTypeError, LimitExceeded
 from diana.limiter import AsyncLimiter, Limiter
 from diana.waiting import seconds_checked
@@ -23,7 +23,7 @@ def limit(
     cost: int | Callable[..., int] = 1,
     timeout: float | None = None,
     fallback: Callable[..., Any] | None = None,
-    store: str | Store = "memory://",
+    store: str | Store | Client = "memory://",
     name: str | None = None,
     **limiter_options: Any,
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:

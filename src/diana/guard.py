@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from diana.core.contracts import Clock, Observer, Store
+from diana.core.contracts import Client, Clock, Observer, Store
+from diana.core.exchange import adrive, drive
 from diana.core.policy import Policy
 from diana.core.request import Request
 from diana.core.verdict import Verdict
-from diana.judge import Judge
+from diana.judge import Judge, aperform, perform
 from diana.sources.file import load_rules
 
 
@@ -22,10 +23,10 @@ class _Guarding:
     def __init__(
         self,
         policy: Policy,
-        store: str | Store | None = None,
+        store: str | Store | Client | None = None,
         *,
         clock: Clock | None = None,
-        observers: Sequence[Observer] = (),
+        observers: Sequence[str | Observer] = (),
     ) -> None:
         self._judge = Judge(policy, store, clock, observers)
         if type(self).check is Guard.check:
@@ -35,10 +36,10 @@ class _Guarding:
     def from_file(
         cls,
         path: str | Path,
-        store: str | Store | None = None,
+        store: str | Store | Client | None = None,
         *,
         clock: Clock | None = None,
-        observers: Sequence[Observer] = (),
+        observers: Sequence[str | Observer] = (),
     ) -> Self:
         """The rules of a file; `store` wins over the file's."""
         return cls(load_rules(path), store, clock=clock, observers=observers)
@@ -62,11 +63,11 @@ class Guard(_Guarding):
 
     def refund(self, verdict: Verdict) -> None:
         """Take back what an allowed request was charged, as far as it still counts."""
-        self._judge.refund(verdict)
+        drive(self._judge.refunding(verdict), perform)
 
     def close(self) -> None:
         """Close the stores that this guard opened."""
-        self._judge.close()
+        drive(self._judge.closing(), perform)
 
 
 class AsyncGuard(_Guarding):
@@ -74,12 +75,15 @@ class AsyncGuard(_Guarding):
 
     async def check(self, request: Request) -> Verdict:
         """Whether every rule lets the request pass; if one denies, none is charged."""
-        return self._judge.check(request)
+        judge = self._judge
+        if judge.is_quick:
+            return judge.check(request)
+        return await adrive(judge.checking(request), aperform)
 
     async def refund(self, verdict: Verdict) -> None:
         """Take back what an allowed request was charged, as far as it still counts."""
-        self._judge.refund(verdict)
+        await adrive(self._judge.refunding(verdict), aperform)
 
     async def close(self) -> None:
         """Close the stores that this guard opened."""
-        self._judge.close()
+        await adrive(self._judge.closing(), aperform)

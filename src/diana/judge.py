@@ -8,18 +8,22 @@ are told.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+import os
+from collections.abc import Generator, Sequence
+from typing import Any, NamedTuple, TypeVar, cast
 
 from diana.core.address import client_of_request
 from diana.core.charge import Charges
-from diana.core.contracts import Clock, Observer, Store
+from diana.core.contracts import Client, Clock, Observer, Store
 from diana.core.decision import NEVER, Decision
+from diana.core.exchange import drive
 from diana.core.meter import Meter
+from diana.core.plugins import plugin
 from diana.core.policy import Policy
 from diana.core.request import Contradiction, Request
 from diana.core.rule import Rule
 from diana.core.verdict import Verdict
-from diana.stores import open_store
+from diana.stores import asynchronous, open_store
 from diana.stores.clock import checked_clock, wall_us
 
 log = logging.getLogger("diana")
@@ -30,7 +34,35 @@ REFUSED_KEY = "!"
 """Not a key to count by: the rule denies who has no identity, but stands in the shadow."""
 REFUSED = (False, 0, NEVER, 0, 0)
 
+T = TypeVar("T")
+
 _new = tuple.__new__
+
+
+def _observer(observer: str | Observer) -> Observer:
+    """By the name of an entry point in diana.observers, or as it is."""
+    return (
+        cast("Observer", plugin("observers", observer)()) if isinstance(observer, str) else observer
+    )
+
+
+class Ask(NamedTuple):
+    """Something for a store to do."""
+
+    store: Store
+    verb: str
+    args: tuple[Any, ...]
+
+
+Steps = Generator[Ask, Any, T]
+
+
+def perform(ask: Ask) -> Any:
+    return getattr(ask.store, ask.verb)(*ask.args)
+
+
+async def aperform(ask: Ask) -> Any:
+    return await getattr(asynchronous(ask.store), ask.verb)(*ask.args)
 
 
 class Judge:
@@ -39,49 +71,73 @@ class Judge:
     def __init__(
         self,
         policy: Policy,
-        store: str | Store | None,
+        store: str | Store | Client | None,
         clock: Clock | None,
-        observers: Sequence[Observer],
+        observers: Sequence[str | Observer],
     ) -> None:
         self.policy = policy
         self.clock = checked_clock(clock)
-        self.observers = tuple(observers)
+        self.observers = tuple(map(_observer, observers))
         self.local = open_store(policy.settings.local_store)
-        chosen = store if store is not None else policy.settings.store
-        self.shared = self.local if chosen is None else open_store(chosen)
+        chosen = store
+        if chosen is None:
+            chosen = os.environ.get("DIANA_STORE") or policy.settings.store
+        settings = policy.settings
+        self.shared = self.local
+        if chosen is not None:
+            self.shared = open_store(
+                chosen,
+                namespace=settings.namespace,
+                budget_us=settings.store_budget_us,
+                nodes=settings.nodes,
+            )
         self.one_store = self.shared is self.local
         self.owned = [self.local]
         if isinstance(chosen, str):
             self.owned.append(self.shared)
+        if chosen is None and any(rule.scope == "global" for rule in policy.rules):
+            log.warning("no store is set, so rules of scope global count on this machine only")
+        for observer in self.observers:
+            if hasattr(observer, "watch") and hasattr(self.shared, "counts"):
+                observer.watch(self.shared.counts)
+        self.is_quick = self.one_store and not policy.has_shadows
+        """One question to a store that never makes anybody wait."""
         self.identity_errors = 0
         self._reported: set[str] = set()
 
     def check(self, request: Request) -> Verdict:
         """Whether every rule lets the request pass; if one denies, none is charged."""
-        policy = self.policy
+        if not self.is_quick:
+            return drive(self.checking(request), perform)
         now = self.clock and self.clock()
-        rules, charges, refused_by = self._asked(policy.match(request), request)
+        rules, charges, refused_by = self._asked(self.policy.match(request), request)
         if refused_by is not None:
             return self._told(self._refusal(refused_by, rules, charges, request, now))
-        if self.one_store and not policy.has_shadows:
-            decisions = self.local.decide(charges, now)
-        else:
-            rules, decisions = self._decide(rules, charges, now)
+        decisions = self.local.decide(charges, now)
         verdict = self._verdict(rules, decisions, request)
         return self._told(verdict) if self.observers else verdict
 
-    def refund(self, verdict: Verdict) -> None:
+    def checking(self, request: Request) -> Steps[Verdict]:
+        """The same where a store may have to be waited for."""
+        now = self.clock and self.clock()
+        rules, charges, refused_by = self._asked(self.policy.match(request), request)
+        if refused_by is not None:
+            return self._told(self._refusal(refused_by, rules, charges, request, now))
+        rules, decisions = yield from self._decide(rules, charges, now)
+        return self._told(self._verdict(rules, decisions, request))
+
+    def refunding(self, verdict: Verdict) -> Steps[None]:
         if not verdict.allowed:
             return
         for rule, decision in zip(verdict.rules, verdict.decisions, strict=True):
             if decision:
                 charge = (rule.meter, decision.key, decision.cost)
                 now = self.clock and self.clock()
-                self._store_of(rule).refund([charge], decision.at, now)
+                yield Ask(self._store_of(rule), "refund", ([charge], decision.at, now))
 
-    def close(self) -> None:
+    def closing(self) -> Steps[None]:
         for store in self.owned:
-            store.close()
+            yield Ask(store, "close", ())
 
     def _asked(
         self, matched: tuple[Rule, ...], request: Request
@@ -125,7 +181,7 @@ class Judge:
 
     def _decide(
         self, rules: tuple[Rule, ...], charges: Charges, now: int | None
-    ) -> tuple[tuple[Rule, ...], list[Decision]]:
+    ) -> Steps[tuple[tuple[Rule, ...], list[Decision]]]:
         """Local rules, then global ones, then those in the shadow; who comes after a denial is not asked."""
         decisions: dict[int, Decision] = {}
         here = self._places(rules, self.local)
@@ -133,7 +189,8 @@ class Judge:
         for places, store in ((here, self.local), (there, self.shared)):
             if places and all(decisions.values()):
                 try:
-                    some = store.decide([charges[place] for place in places], now)
+                    asked = [charges[place] for place in places]
+                    some = yield Ask(store, "decide", (asked, now))
                 except Exception:
                     self._give_back(
                         [place for place in here if place in decisions], charges, decisions, now
@@ -146,17 +203,19 @@ class Judge:
         else:
             for place, rule in enumerate(rules):
                 if rule.mode == "shadow":
-                    decisions[place] = self._said_in_the_shadow(rule, charges[place], now)
+                    said = yield from self._said_in_the_shadow(rule, charges[place], now)
+                    decisions[place] = said
         order = sorted(decisions)
         return tuple(rules[place] for place in order), [decisions[place] for place in order]
 
     def _said_in_the_shadow(
         self, rule: Rule, charge: tuple[Meter, str, int], now: int | None
-    ) -> Decision:
+    ) -> Steps[Decision]:
         """What a rule in the shadow would have said."""
         if charge[1] == REFUSED_KEY:
             return self._denial(rule, now)
-        return self._store_of(rule).decide([charge], now)[0]
+        decisions: list[Decision] = yield Ask(self._store_of(rule), "decide", ([charge], now))
+        return decisions[0]
 
     def _denial(self, rule: Rule, now: int | None) -> Decision:
         at = wall_us() if now is None else now

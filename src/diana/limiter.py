@@ -8,14 +8,14 @@ from __future__ import annotations
 from typing import Any
 
 from diana.core.charge import Charge, checked_cost
-from diana.core.contracts import Clock, Store, Take
+from diana.core.contracts import Client, Clock, Store
 from diana.core.decision import Decision, tightest
 from diana.core.errors import ConfigError
 from diana.core.exchange import adrive, drive
 from diana.core.limit import limits_from_spelling
-from diana.core.meter import Meter, meter_from_limit
+from diana.core.meter import Meter, escaped, meter_from_limit
 from diana.core.plugins import algorithm_from_spelling
-from diana.stores import open_store
+from diana.stores import asynchronous, open_store
 from diana.waiting import (
     Ask,
     Lines,
@@ -29,6 +29,7 @@ from diana.waiting import (
     until_released,
 )
 
+NAMESPACE = "diana"
 WHEN_DOWN = ("local", "open", "closed")
 
 
@@ -40,7 +41,7 @@ class _Limits:
         spelling: str,
         algo: str,
         burst: int | None,
-        store: str | Store,
+        store: str | Store | Client,
         name: str | None,
         clock: Clock | None,
         when_down: str,
@@ -53,38 +54,23 @@ class _Limits:
         self.timer = Timer(clock)
         self.owned = isinstance(store, str)
         self.store = open_store(store)
-        if name is None and (self.store.shared or not self.owned):
-            raise ConfigError("others count in this store too; give the limit a name=")
-        self.meters = _meters(spelling, algo, burst, name or "limit", options)
+        try:
+            if name is None and (self.store.shared or not self.owned):
+                raise ConfigError("others count in this store too; give the limit a name=")
+            named = f"{getattr(self.store, 'namespace', NAMESPACE)}:{escaped(name or 'limit')}"
+            self.meters = _meters(spelling, algo, burst, named, when_down, options)
+        except ConfigError:
+            if self.owned:
+                self.store.close()
+            raise
         self.clock = clock
         self.lines = Lines()
-        one = len(self.meters) == 1
-        self.take: Take = self.store.bind(self.meters[0], clock) if one else self._take_all
 
-    def _take_all(self, key: str, cost: int = 1) -> Decision:
-        """Charge the key by every limit, or by none; the Decision is true if it may pass."""
-        return tightest(self.store.decide(self._charges(key, cost), self._now()))
+    def asked(self, key: str, cost: int) -> tuple[list[Charge], int | None]:
+        """What a store takes: the charges, and the time if there is a clock of our own."""
+        return [Charge(meter, key, cost) for meter in self.meters], self.now()
 
-    def peek(self, key: str, cost: int = 1) -> Decision:
-        return tightest(self.store.peek(self._charges(key, cost), self._now()))
-
-    def refund(self, decision: Decision) -> None:
-        if decision and decision.cost:
-            charges = self._charges(decision.key, decision.cost)
-            self.store.refund(charges, decision.at, self._now())
-
-    def reset(self, key: str) -> None:
-        for meter in self.meters:
-            self.store.reset(meter, key)
-
-    def close(self) -> None:
-        if self.owned:
-            self.store.close()
-
-    def _charges(self, key: str, cost: int) -> list[Charge]:
-        return [Charge(meter, key, cost) for meter in self.meters]
-
-    def _now(self) -> int | None:
+    def now(self) -> int | None:
         return None if self.clock is None else self.clock()
 
 
@@ -101,19 +87,21 @@ class Limiter:
         *,
         algo: str = "TB",
         burst: int | None = None,
-        store: str | Store = "memory://",
+        store: str | Store | Client = "memory://",
         name: str | None = None,
         clock: Clock | None = None,
         when_down: str = "local",
         **algorithm_options: Any,
     ) -> None:
         self._limits = _Limits(limit, algo, burst, store, name, clock, when_down, algorithm_options)
-        if type(self).take is Limiter.take:
-            self.take = self._limits.take  # type: ignore[method-assign]  # the store's own fast lane
+        self._store = self._limits.store
+        if type(self).take is Limiter.take and len(self._limits.meters) == 1:
+            fast_lane = self._store.bind(self._limits.meters[0], clock)
+            self.take = fast_lane  # type: ignore[method-assign]
 
     def take(self, key: str, cost: int = 1) -> Decision:
-        """Charge the key; the Decision is true if it may pass."""
-        return self._limits.take(key, cost)
+        """Charge the key, by every limit or by none; the Decision is true if it may pass."""
+        return tightest(self._store.decide(*self._limits.asked(key, cost)))
 
     def wait(self, key: str, cost: int = 1, timeout: float | None = None) -> Decision:
         """Take, sleeping as long as needed; past the timeout, the denial at once. First come, first served per key."""
@@ -124,23 +112,30 @@ class Limiter:
 
     def peek(self, key: str) -> Decision:
         """What a charge of 1 would be told now; nothing is written."""
-        return self._limits.peek(key)
+        return self._peek(key, 1)
 
     def refund(self, decision: Decision) -> None:
         """Take a charge back, as far as it still counts. A denial has nothing to give back."""
-        self._limits.refund(decision)
+        if decision and decision.cost:
+            charges, now = self._limits.asked(decision.key, decision.cost)
+            self._store.refund(charges, decision.at, now)
 
     def reset(self, key: str) -> None:
         """Forget the key."""
-        self._limits.reset(key)
+        for meter in self._limits.meters:
+            self._store.reset(meter, key)
 
     def close(self) -> None:
         """Close the store, if this limiter opened it."""
-        self._limits.close()
+        if self._limits.owned:
+            self._store.close()
 
     def released(self, decision: Decision) -> Decision:
         """Sleep off the delay that a leaky bucket told; nothing to do for others."""
         return self._drive(until_released(decision))
+
+    def _peek(self, key: str, cost: int) -> Decision:
+        return tightest(self._store.peek(*self._limits.asked(key, cost)))
 
     def _drive(self, steps: Steps[Decision]) -> Decision:
         return drive(steps, self._perform)
@@ -148,7 +143,7 @@ class Limiter:
     def _perform(self, step: Ask | Sleep | Queue) -> Any:
         match step:
             case Ask(verb, args):
-                return getattr(self._limits, verb)(*args)
+                return getattr(self, verb)(*args)
             case Sleep(seconds):
                 return self._limits.timer.sleep(seconds)
             case Queue(ticket, seconds):
@@ -164,17 +159,21 @@ class AsyncLimiter:
         *,
         algo: str = "TB",
         burst: int | None = None,
-        store: str | Store = "memory://",
+        store: str | Store | Client = "memory://",
         name: str | None = None,
         clock: Clock | None = None,
         when_down: str = "local",
         **algorithm_options: Any,
     ) -> None:
         self._limits = _Limits(limit, algo, burst, store, name, clock, when_down, algorithm_options)
+        self._store = asynchronous(self._limits.store)
+        if type(self).take is AsyncLimiter.take and len(self._limits.meters) == 1:
+            fast_lane = self._store.bind(self._limits.meters[0], clock)
+            self.take = fast_lane  # type: ignore[assignment,method-assign]
 
     async def take(self, key: str, cost: int = 1) -> Decision:
-        """Charge the key; the Decision is true if it may pass."""
-        return self._limits.take(key, cost)
+        """Charge the key, by every limit or by none; the Decision is true if it may pass."""
+        return tightest(await self._store.decide(*self._limits.asked(key, cost)))
 
     async def wait(self, key: str, cost: int = 1, timeout: float | None = None) -> Decision:
         """Take, sleeping as long as needed; past the timeout, the denial at once. First come, first served per key."""
@@ -185,23 +184,30 @@ class AsyncLimiter:
 
     async def peek(self, key: str) -> Decision:
         """What a charge of 1 would be told now; nothing is written."""
-        return self._limits.peek(key)
+        return await self._peek(key, 1)
 
     async def refund(self, decision: Decision) -> None:
         """Take a charge back, as far as it still counts. A denial has nothing to give back."""
-        self._limits.refund(decision)
+        if decision and decision.cost:
+            charges, now = self._limits.asked(decision.key, decision.cost)
+            await self._store.refund(charges, decision.at, now)
 
     async def reset(self, key: str) -> None:
         """Forget the key."""
-        self._limits.reset(key)
+        for meter in self._limits.meters:
+            await self._store.reset(meter, key)
 
     async def close(self) -> None:
         """Close the store, if this limiter opened it."""
-        self._limits.close()
+        if self._limits.owned:
+            await self._store.close()
 
     async def released(self, decision: Decision) -> Decision:
         """Sleep off the delay that a leaky bucket told; nothing to do for others."""
         return await self._drive(until_released(decision))
+
+    async def _peek(self, key: str, cost: int) -> Decision:
+        return tightest(await self._store.peek(*self._limits.asked(key, cost)))
 
     async def _drive(self, steps: Steps[Decision]) -> Decision:
         return await adrive(steps, self._perform)
@@ -209,7 +215,7 @@ class AsyncLimiter:
     async def _perform(self, step: Ask | Sleep | Queue) -> Any:
         match step:
             case Ask(verb, args):
-                return getattr(self._limits, verb)(*args)
+                return await getattr(self, verb)(*args)
             case Sleep(seconds):
                 return await self._limits.timer.asleep(seconds)
             case Queue(ticket, seconds):
@@ -217,13 +223,18 @@ class AsyncLimiter:
 
 
 def _meters(
-    spelling: str, algo: str, burst: int | None, name: str, options: dict[str, Any]
+    spelling: str,
+    algo: str,
+    burst: int | None,
+    name: str,
+    when_down: str,
+    options: dict[str, Any],
 ) -> list[Meter]:
     algorithm = algorithm_from_spelling(algo)
     if burst is not None:
         options = {**options, "burst": burst}
     meters = [
-        meter_from_limit(name, limit, algorithm, options)
+        meter_from_limit(name, limit, algorithm, options, when_down)
         for limit in limits_from_spelling(spelling)
     ]
     if len({meter.id for meter in meters}) < len(meters):

@@ -160,12 +160,12 @@ def until_allowed(
     ends = timer.now() + seconds_checked(timeout) * 1_000_000
     try:
         if not lines.join(key, ticket):
-            decision: Decision = yield Ask("peek", (key, cost))
+            decision: Decision = yield Ask("_peek", (key, cost))
             if _too_late(decision, timer.now(), ends):
                 return decision
             called = yield Queue(ticket, timer.patience((ends - timer.now()) / 1_000_000))
             if not called or timer.now() > ends:
-                decision = yield Ask("peek", (key, cost))
+                decision = yield Ask("_peek", (key, cost))
                 return (yield from refused(decision, max(1, decision.outcome[2])))
         while True:
             decision = yield Ask("take", (key, cost))
@@ -195,7 +195,7 @@ def until_released(decision: Decision) -> Steps[Decision]:
 
 def refused(decision: Decision, retry_us: int) -> Steps[Decision]:
     """There was room, but not in time: a denial, with the numbers of a charge not made."""
-    uncharged: Decision = yield Ask("peek", (decision.key, 0))
+    uncharged: Decision = yield Ask("_peek", (decision.key, 0))
     _, remaining, _, reset_us, _ = uncharged.outcome
     return decision._replace(outcome=(False, remaining, retry_us, reset_us, 0))
 

@@ -185,7 +185,7 @@ limits:
     assert settings.answer.headers == ("legacy", "retry-after")
     assert settings.answer.body == ("no", None, '{"no": 1}')
     assert policy.rules[0].missing == "skip"
-    assert policy.rules[0].meter.id.startswith("shop|")
+    assert policy.rules[0].meter.id.startswith("shop:")
 
 
 def test_settings_have_defaults() -> None:

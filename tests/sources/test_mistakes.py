@@ -173,8 +173,11 @@ def test_a_mistake_in_a_rule(lines: str, line: int, column: int, field: str, sai
 
 
 IN_A_SETTING: list[tuple[str, int, int, str, str]] = [
-    ("store_budget: 50ms", 1, 15, "store_budget", "store_budget is not built yet in this version; remove it"),
-    ("nodes: 3", 1, 8, "nodes", "nodes is not built yet in this version; remove it"),
+    ("store_budget: 1m", 1, 15, "store_budget", "no request should wait so for a store; write from 1ms to 10s"),
+    ("store_budget: fast", 1, 15, "store_budget", "'fast' is no duration; "
+    "write second, minute, hour, day, or a number with ms, s, m, h or d such as 30s or 5m"),
+    ("nodes: 0", 1, 8, "nodes", "'0' is no whole number from 1; write digits such as 10"),
+    ("store: redis://:secret@host/x", 1, 8, "store", "behind the host stands the number of a database, such as /0"),
     ("rules_from: http://x", 1, 13, "rules_from", "rules_from is not built yet in this version; remove it"),
     ("filters: []", 1, 10, "filters", "filters is not built yet in this version; remove it"),
     ("dashboard: on", 1, 12, "dashboard", "dashboard is not built yet in this version; remove it"),
@@ -183,7 +186,9 @@ IN_A_SETTING: list[tuple[str, int, int, str, str]] = [
     ("store: memory://\nSTORE: x://", 2, 1, "store", "'STORE' stands here and in line 1 as 'store'; keep one"),
     ("store:", 1, 7, "store", NO_VALUE),
     ("store: [a]", 1, 8, "store", NO_TEXT),
-    ("store: carrier://x", 1, 8, "store", "there is no store for carrier://; write a URL that starts with one of memory://"),
+    ("store: carrier://x", 1, 8, "store", "there is no store for carrier://; write a URL that starts with one of "
+    "memory://, redis://, redis+cluster://, redis+sentinel://, rediss://, rediss+cluster://, rediss+sentinel://, unix://, "
+    "valkey://, valkey+cluster://, valkey+sentinel://, valkeys://, valkeys+cluster://, valkeys+sentinel://"),
     ("local_store: memory", 1, 14, "local_store", "'memory' is no URL of a store; write one such as memory://"),
     (
         "store: redis://${DIANA_UNSET}/0", 1, 8, "store",

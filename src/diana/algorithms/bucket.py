@@ -79,17 +79,17 @@ function(state, params, cost, now)
     end
   end
   local ahead = stamp - now
-  local function until_leaked(drops)
-    if drops <= 0 then return 0 end
-    return ahead + over_up(drops, leak) * tick
+  local after = level + cost * per
+  if cost <= limit and after <= capacity then
+    local delay, reset = 0, 0
+    if cost > 0 and level > free then delay = ahead + over_up(level - free, leak) * tick end
+    if after > 0 then reset = ahead + over_up(after, leak) * tick end
+    return {after, stamp, per}, 1, over(capacity - after, per), 0, reset, delay
   end
-  if cost <= limit and level + cost * per <= capacity then
-    local after = level + cost * per
-    local delay = cost > 0 and until_leaked(level - free) or 0
-    return {after, stamp, per}, 1, over(capacity - after, per), 0, until_leaked(after), delay
-  end
-  local retry = cost > limit and NEVER or until_leaked(level + cost * per - capacity)
-  return moved and {level, stamp, per}, 0, over(capacity - level, per), retry, until_leaked(level), 0
+  local retry, reset = NEVER, 0
+  if cost <= limit then retry = ahead + over_up(after - capacity, leak) * tick end
+  if level > 0 then reset = ahead + over_up(level, leak) * tick end
+  return moved and {level, stamp, per}, 0, over(capacity - level, per), retry, reset, 0
 end
 """
 """The same in Lua, for stores that count there. Nothing in it may reach 2**53: see `decide`."""

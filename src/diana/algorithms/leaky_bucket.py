@@ -19,6 +19,7 @@ from typing import Any
 
 from diana.algorithms import bucket
 from diana.core.contracts import Algorithm
+from diana.core.division import slowed
 from diana.core.duration import SECOND_US, micros_from_spelling
 from diana.core.errors import ConfigError
 from diana.core.limit import LARGEST_RPU, Limit
@@ -75,6 +76,12 @@ class LeakyBucket:
                 )
             capacity = min(capacity, held)
         return bucket.bucket_params(scale, capacity, free=capacity if nodelay else free * scale.per)
+
+    def share(
+        self, limit: Limit, options: Mapping[str, Any], nodes: int
+    ) -> tuple[Limit, dict[str, Any]]:
+        places = {name: options[name] // nodes for name in ("burst", "delay") if name in options}
+        return slowed(limit, nodes), {**options, **places}
 
     lua = bucket.LUA
     decide = staticmethod(bucket.decide)

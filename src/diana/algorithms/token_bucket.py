@@ -17,6 +17,7 @@ from typing import Any
 
 from diana.algorithms import bucket
 from diana.core.contracts import Algorithm
+from diana.core.division import slowed
 from diana.core.errors import ConfigError
 from diana.core.limit import LARGEST_RPU, Limit
 
@@ -38,6 +39,12 @@ class TokenBucket:
         scale = bucket.scale_from_limit(limit, size)
         capacity = size * scale.per
         return bucket.bucket_params(scale, capacity, free=capacity)
+
+    def share(
+        self, limit: Limit, options: Mapping[str, Any], nodes: int
+    ) -> tuple[Limit, dict[str, Any]]:
+        burst = options.get("burst", limit.rpu)
+        return slowed(limit, nodes), {"burst": max(1, burst // nodes)}
 
     lua = bucket.LUA
     decide = staticmethod(bucket.decide)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from diana.core.charge import Charges
     from diana.core.decision import Decision
+    from diana.core.limit import Limit
     from diana.core.meter import Meter
     from diana.core.request import Request
     from diana.core.verdict import Verdict
@@ -78,6 +79,15 @@ class InLua(Protocol):
     """
 
 
+class Shared(Protocol):
+    """An algorithm may say what one of n nodes gets of a limit; without it, the count is divided."""
+
+    def share(
+        self, limit: Limit, options: Mapping[str, Any], nodes: int
+    ) -> tuple[Limit, dict[str, Any]]:
+        """The node's limit and options. States must be convertible between them, as when a limit is edited."""
+
+
 class Take(Protocol):
     """One limit bound to one store: charge a key."""
 
@@ -112,7 +122,36 @@ class Store(Protocol):
         """Let go of connections and threads."""
 
 
+class Client(Protocol):
+    """Somebody's own client of Redis or Valkey, where a store is wanted."""
+
+    def execute_command(self, *args: Any, **options: Any) -> Any: ...
+
+
+class AsyncTake(Protocol):
+    def __call__(self, key: str, cost: int = 1) -> Awaitable[Decision]: ...
+
+
+class AsyncStore(Protocol):
+    """The same for coroutines. A store that would block has one as its attribute `asynchronous`; the others are called as they are."""
+
+    def bind(self, meter: Meter, clock: Clock | None = None) -> AsyncTake: ...
+
+    async def decide(self, charges: Charges, now: int | None = None) -> list[Decision]: ...
+
+    async def peek(self, charges: Charges, now: int | None = None) -> list[Decision]: ...
+
+    async def refund(self, charges: Charges, at: int, now: int | None = None) -> None: ...
+
+    async def reset(self, meter: Meter, key: str) -> None: ...
+
+    async def close(self) -> None: ...
+
+
 class Observer(Protocol):
-    """Told of every verdict, after it was made; what it raises is logged and forgotten."""
+    """Told of every verdict, after it was made; what it raises is logged and forgotten.
+
+    One that has a `watch(counts)` is given, once, a function that tells what the store has counted so far: a mapping of names to numbers.
+    """
 
     def __call__(self, request: Request, verdict: Verdict) -> None: ...

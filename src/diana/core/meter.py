@@ -19,13 +19,24 @@ class Meter:
     """
 
     # Not a dataclass: importing those takes half as long as all of `import diana`.
-    __slots__ = ("algorithm", "decide", "id", "limit", "params")
+    __slots__ = ("algorithm", "decide", "id", "limit", "options", "params", "when_down")
 
-    def __init__(self, id: str, limit: Limit, algorithm: Algorithm, params: Params) -> None:
+    def __init__(
+        self,
+        id: str,
+        limit: Limit,
+        algorithm: Algorithm,
+        params: Params,
+        options: Mapping[str, Any],
+        when_down: str = "local",
+    ) -> None:
         self.id = id
         self.limit = limit
         self.algorithm = algorithm
         self.params = params
+        self.options = options
+        self.when_down = when_down
+        """Should the store be lost: `local` counts here, `open` lets pass, `closed` denies."""
         self.decide: Decide = algorithm.decide
 
     def __repr__(self) -> str:
@@ -33,7 +44,11 @@ class Meter:
 
 
 def meter_from_limit(
-    name: str, limit: Limit, algorithm: Algorithm, options: Mapping[str, Any]
+    name: str,
+    limit: Limit,
+    algorithm: Algorithm,
+    options: Mapping[str, Any],
+    when_down: str = "local",
 ) -> Meter:
     """Check the options and compute everything that can be computed before the first request."""
     for option in options:
@@ -43,7 +58,12 @@ def meter_from_limit(
     params = algorithm.params(limit, **given)
     parts = [name, algorithm.code, spelling_from_micros(limit.unit_us)]
     parts += [f"{option}={getattr(params, option)}" for option in algorithm.identity]
-    return Meter("|".join(parts), limit, algorithm, params)
+    return Meter("|".join(parts), limit, algorithm, params, given, when_down)
+
+
+def escaped(part: str) -> str:
+    """The bar separates the parts of a counter's identity, so none of them may hold one."""
+    return part.replace("%", "%25").replace("|", "%7C")
 
 
 def _foreign(option: str, algorithm: Algorithm) -> str:

@@ -41,7 +41,16 @@ def plugin(group: str, name: str) -> Any:
         raise ConfigError(
             f"nothing called {shown(name)} in diana.{group}; there is {', '.join(sorted(known)) or 'nothing installed'}"
         )
-    return entry.load()
+    try:
+        return entry.load()
+    except ModuleNotFoundError as missing:
+        package = (missing.name or "").partition(".")[0]
+        if package in ("", "diana"):
+            raise
+        raise ConfigError(
+            f"{shown(name)} in diana.{group} needs the package {package}, which is not installed; "
+            "run pip install 'diana-limiter[all]', or install that package alone"
+        ) from None
 
 
 @cache

@@ -31,7 +31,10 @@ class Answer:
 class Settings:
     store: str | None = None
     local_store: str = "memory://"
+    store_budget_us: int | None = None
     namespace: str = "diana"
+    nodes: int | None = None
+    """How many share a limit, while it is not known."""
     proxies: Proxies = field(default_factory=Proxies)
     answer: Answer = field(default_factory=Answer)
 

@@ -12,7 +12,7 @@ from diana.core.contracts import Algorithm
 from diana.core.duration import micros_from_spelling, spelling_from_micros
 from diana.core.errors import ConfigError
 from diana.core.limit import checked_limit
-from diana.core.meter import Meter, meter_from_limit
+from diana.core.meter import Meter, escaped, meter_from_limit
 from diana.core.plugins import algorithm_from_spelling
 from diana.core.policy import Answer, Policy, Settings
 from diana.core.request import Request
@@ -111,9 +111,8 @@ class _Compiler:
         methods = block.fields["methods"].value if "methods" in block.fields else None
         scope = value("scope") or "local"
         name = value("name") or _default_name(url, methods, spelling, value("unit") or "second")
-        meter = self._meter(
-            "|".join(map(_escaped, (self._settings.namespace, name, spelling, scope))), given
-        )
+        parts = "|".join(map(escaped, (name, spelling, scope)))
+        meter = self._meter(f"{self._settings.namespace}:{parts}", given)
         if meter is None or actors is None or "url" not in block.fields:
             return None
         missing = self._file.settings.get("missing")
@@ -169,7 +168,8 @@ class _Compiler:
             return None
         try:
             limit = checked_limit(rpu, micros_from_spelling(unit))
-            meter = meter_from_limit(identity, limit, algorithm, options)
+            when_down = given.value("when_down") or "local"
+            meter = meter_from_limit(identity, limit, algorithm, options, when_down)
         except ConfigError as error:
             about = error.path if error.path is not None and given.has(error.path) else "rpu"
             self._mistakes.add(given.wrong(about, error.message))
@@ -222,7 +222,9 @@ class _Compiler:
         return Settings(
             store=value("store", None),
             local_store=value("local_store", "memory://"),
+            store_budget_us=value("store_budget", None),
             namespace=value("namespace", "diana"),
+            nodes=value("nodes", None),
             proxies=Proxies(networks.value if networks else ()),
             answer=answer,
         )
@@ -256,11 +258,6 @@ class _Compiler:
 
 def _nobody(_: Request) -> str | None:
     return None
-
-
-def _escaped(part: str) -> str:
-    """The bar separates the parts of a counter's identity, so none of them may hold one."""
-    return part.replace("%", "%25").replace("|", "%7C")
 
 
 def _default_name(url: Url, methods: list[str] | None, actor: str, unit: str) -> str:

@@ -38,6 +38,7 @@ from diana.sources.reader import (
 from diana.sources.values import (
     algorithm,
     answer_body,
+    budget,
     methods,
     namespace,
     rule_name,
@@ -90,9 +91,9 @@ class _Schema:
         self._settings: dict[str, Read] = {
             "store": self._store,
             "local_store": self._store,
-            "store_budget": not_yet("store_budget"),
+            "store_budget": budget,
             "namespace": namespace,
-            "nodes": not_yet("nodes"),
+            "nodes": whole(1, 100_000),
             "rules_from": not_yet("rules_from"),
             "identity": self._identity,
             "missing": choice(*MISSING),

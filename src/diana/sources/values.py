@@ -7,12 +7,13 @@ import re
 from collections import Counter
 from typing import Any
 
+from diana.core.duration import micros_from_spelling
 from diana.core.errors import ConfigError, shown
 from diana.core.plugins import algorithm_from_spelling
 from diana.core.rule import Body
 from diana.core.url import url_from_spelling
 from diana.sources.document import Mapping, Node, Scalar
-from diana.sources.reader import choice, listing, mistake, placed, scalar, text
+from diana.sources.reader import choice, duration, listing, mistake, placed, scalar, text
 
 _METHOD = re.compile(r"[A-Z][A-Z-]{0,31}")
 _NAMESPACE = re.compile(r"[A-Za-z0-9_.-]{1,64}")
@@ -63,6 +64,14 @@ def namespace(node: Node, path: str) -> str:
             f"{word!r} is no namespace; write up to 64 letters, digits, dots, dashes or underscores"
         )
     return word
+
+
+def budget(node: Node, path: str) -> int:
+    """How long a request may wait for the store, in µs."""
+    micros = micros_from_spelling(str(duration(node, path)))
+    if not 1_000 <= micros <= 10_000_000:
+        raise ConfigError("no request should wait so for a store; write from 1ms to 10s")
+    return micros
 
 
 def rule_name(node: Node, path: str) -> str:

@@ -2,22 +2,39 @@
 
 from __future__ import annotations
 
-from typing import cast
+from typing import Any, cast
 
-from diana.core.contracts import Store
+from diana.core.contracts import AsyncStore, Client, Store
 from diana.core.errors import ConfigError
 from diana.core.plugins import plugin
+from diana.stores.at_once import AtOnce
 
 
-def open_store(store: str | Store) -> Store:
-    """A store by URL; the scheme names the entry point."""
+def open_store(store: str | Store | Client, **settings: Any) -> Store:
+    """A store by URL; the scheme names the entry point. Of the settings it is given those that its class names in `settings`."""
     if not isinstance(store, str):
+        if callable(getattr(store, "execute_command", None)):
+            return _opened(plugin("stores", "redis"), "from_client", store, settings)
         if isinstance(store, type) or not callable(getattr(store, "bind", None)):
             raise ConfigError(
-                f"{store!r} is no store; write a URL such as memory://, or give a store"
+                f"{store!r} is no store; write a URL such as memory://, or give a store or a client of Redis"
             )
-        return store
+        return cast("Store", store)
     scheme, colon, _ = store.partition("://")
     if not colon:
-        raise ConfigError(f"{store!r} is no store; write a URL such as memory://")
-    return cast("Store", plugin("stores", scheme).from_url(store))
+        # It may be a URL with a password and a slip of the pen.
+        said = "this" if "@" in store else repr(store)
+        raise ConfigError(f"{said} is no store; write a URL such as memory://")
+    return _opened(plugin("stores", scheme), "from_url", store, settings)
+
+
+def _opened(kind: Any, how: str, where: Any, settings: dict[str, Any]) -> Store:
+    wanted = getattr(kind, "settings", ())
+    given = {name: value for name, value in settings.items() if name in wanted and value}
+    return cast("Store", getattr(kind, how)(where, **given))
+
+
+def asynchronous(store: Store) -> AsyncStore:
+    """A store for coroutines: its own asynchronous side, or itself, if it never makes anybody wait."""
+    side: AsyncStore | None = getattr(store, "asynchronous", None)
+    return AtOnce(store) if side is None else side

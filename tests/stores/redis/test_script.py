@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import redis
@@ -18,26 +18,40 @@ from diana.core.limit import Limit, limit_from_spelling
 from diana.core.meter import Meter, meter_from_limit
 from diana.core.plugins import algorithm_from_spelling, algorithms
 from diana.stores.memory import MemoryStore
-from diana.stores.script import Answered, acquire_script, answered, arguments
+from diana.stores.redis.script import TOO_LATE, acquire_script, scripts
+from diana.stores.redis.wire import Plans, decisions_from_wire
 
 BEGIN_US = 1_700_000_000_000_000
 SECOND_US = 1_000_000
+
+
+class Answered(NamedTuple):
+    now: int
+    passed: int
+    decisions: list[Decision]
+
+
 Ask = Callable[..., Answered]
 
 
 @pytest.fixture
 def ask(server: redis.Redis) -> Ask:
     server.flushall()
-    script = acquire_script(algorithms().values())
-    assert server.script_load(script.text) == script.sha
+    script = scripts()["acquire"]
+    assert server.script_load(script.text) == script.sha.decode()
+    plans = Plans(lambda *_: None)
 
     def asked(
         charges: list[Charge], now: int | None = BEGIN_US, deadline: int | None = None
     ) -> Answered:
-        keys = [f"{meter.id}:{key}" for meter, key, _ in charges]
-        argv = arguments(charges, now, deadline)
-        reply: Any = server.evalsha(script.sha, len(keys), *keys, *argv)
-        return answered(reply, charges)
+        keys = plans.keys(charges)
+        times = ["" if time is None else time for time in (now, deadline)]
+        argv = [*times, *plans.argv("take", charges)]
+        reply: Any = server.evalsha(script.sha.decode(), len(keys), *keys, *argv)
+        at, said = reply
+        if said == TOO_LATE:
+            return Answered(at, TOO_LATE, [])
+        return Answered(at, said[0], decisions_from_wire(at, said, charges))
 
     return asked
 
@@ -95,7 +109,7 @@ def test_random_histories_are_decided_as_in_python(code: str, ask: Ask) -> None:
     same()
 
 
-VECTORS = Path(__file__).parents[1] / "vectors"
+VECTORS = Path(__file__).parents[2] / "vectors"
 CASES = [
     pytest.param(case, id=f"{path.stem}: {case['title']}")
     for path in sorted(VECTORS.glob("*.json"))
@@ -180,5 +194,5 @@ def test_an_algorithm_without_lua_is_left_out() -> None:
         code = "PLAIN"
 
     script = acquire_script([*algorithms().values(), Plain()])  # type: ignore[list-item]
-    assert "PLAIN" not in script.text
+    assert b"PLAIN" not in script.text
     assert "redis.call" not in "".join(getattr(one, "lua", "") for one in algorithms().values())

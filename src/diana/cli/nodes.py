@@ -1,0 +1,36 @@
+"""`diana nodes URL`: who counts in a store."""
+
+from __future__ import annotations
+
+import click
+
+from diana.core.errors import ConfigError
+
+
+@click.command()
+@click.argument("url", envvar="DIANA_STORE")
+@click.option(
+    "--namespace",
+    default=None,
+    help="Prefix of all keys; the rules file's `namespace`. [default: diana]",
+)
+def nodes(url: str, namespace: str | None) -> None:
+    """Show the nodes that count in the store at URL, such as redis://localhost:6379.
+
+    A node is a process; it says once a second that it lives, and is gone after five seconds of silence.
+    """
+    try:
+        from diana.stores.redis.registry import nodes_of_store
+        from diana.stores.redis.talk import Lost
+    except ModuleNotFoundError as missing:
+        raise click.ClickException(
+            f"{missing.name} is not installed; run pip install 'diana-limiter[redis]'"
+        ) from None
+    try:
+        found = nodes_of_store(url, namespace)
+    except (ConfigError, Lost) as error:
+        raise click.ClickException(str(error)) from None
+    for node in sorted(found, key=lambda node: (node.host, node.pid)):
+        heard = f"heard of {node.silent_ms / 1_000:.1f} s ago"
+        click.echo(f"{node.id}  {node.host}  pid {node.pid}  {heard}")
+    click.echo(f"{len(found)} node{'' if len(found) == 1 else 's'}")

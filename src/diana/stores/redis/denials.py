@@ -1,0 +1,103 @@
+"""Who was just denied need not ask again: a flood of denied requests costs no round trips.
+
+What is remembered is the state that the key was denied in. From then on the algorithm itself answers, here, with the time that has passed
+since asking: as long as it says no, it would say no there too, because others can only have added to the count (or given back: that
+is seen when the time is over). The moment it says yes, the store is asked. A raised limit asks the same question with other numbers,
+so it needs no clearing.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from diana.core.charge import Charges
+from diana.core.contracts import State
+from diana.core.decision import Decision
+from diana.stores.lock import fork_safe_lock
+
+MOST = 10_000
+
+
+class Denial(NamedTuple):
+    state: State | None
+    asked: int
+    """By the clock here (or the one given)."""
+    at: int
+    """By the store's."""
+    beside: dict[bytes, tuple[bool, int, int, int, int]]
+    """What the other counters of that request said."""
+
+
+class Denials:
+    """Bounded; the oldest goes first."""
+
+    def __init__(self, most: int = MOST) -> None:
+        self._most = most
+        self._by_key: dict[bytes, Denial] = {}
+        self._lock = fork_safe_lock()
+
+    def __len__(self) -> int:
+        return len(self._by_key)
+
+    def knows_any(self, keys: list[bytes]) -> bool:
+        return bool(self._by_key) and any(key in self._by_key for key in keys)
+
+    def answer(self, charges: Charges, keys: list[bytes], asking: int) -> list[Decision] | None:
+        """The denial, if one of these keys would be denied without a doubt."""
+        for place, key in enumerate(keys):
+            known = self._by_key.get(key)
+            if known is None:
+                continue
+            meter, _, cost = charges[place]
+            passed = asking - known.asked
+            if passed >= 0:
+                at = known.at + passed
+                if not meter.decide(known.state, meter.params, cost, at)[1][0]:
+                    return self._denied(charges, keys, at, known)
+            self.forget(key)
+        return None
+
+    def _denied(
+        self, charges: Charges, keys: list[bytes], at: int, denial: Denial
+    ) -> list[Decision]:
+        decisions = []
+        for (meter, key, cost), wire_key in zip(charges, keys, strict=True):
+            known = self._by_key.get(wire_key)
+            outcome = None
+            if known is not None:
+                outcome = meter.decide(known.state, meter.params, cost, at)[1]
+            if outcome is None or outcome[0]:
+                # Not known to deny: as it stood then, or as if never seen.
+                seen = denial.beside.get(wire_key)
+                outcome = seen or meter.decide(None, meter.params, 0, at)[1]
+            decisions.append(Decision(outcome, meter.params.limit, key, cost, at))
+        return decisions
+
+    def remember(
+        self,
+        decisions: list[Decision],
+        keys: list[bytes],
+        states: dict[bytes, State | None],
+        asked: int,
+    ) -> None:
+        """`states` are those in which counters denied, as far as they are known."""
+        beside = {
+            key: decision.outcome for key, decision in zip(keys, decisions, strict=True) if decision
+        }
+        with self._lock:
+            for key, decision in zip(keys, decisions, strict=True):
+                if key in states:
+                    self._by_key.pop(key, None)
+                    if len(self._by_key) >= self._most:
+                        del self._by_key[next(iter(self._by_key))]
+                    self._by_key[key] = Denial(states[key], asked, decision.at, beside)
+
+    def clear(self) -> None:
+        """The store's clock was set back: it shall stamp its counters anew now, not when all this has passed."""
+        with self._lock:
+            self._by_key.clear()
+
+    def forget(self, key: bytes) -> None:
+        if key in self._by_key:
+            with self._lock:
+                self._by_key.pop(key, None)

@@ -1,0 +1,319 @@
+"""What runs inside the server: all charges of a request looked at first, written only if all pass.
+
+The server speaks Lua 5.1, where every number is a double. So numbers stay whole and below 2**53; division goes by `fmod`, which is exact,
+and never by `/` alone; and states are written digit by digit, because Lua's own way of writing a number keeps 14 digits and an exponent.
+
+A counter is a string: the numbers of its state, joined by commas. It lives as long as it matters, `reset_after` and a grace.
+
+`acquire` decides for many requests at once. Each is all or nothing by itself, and an error of one hurts no other.
+
+    KEYS  the counters of the first request, then those of the second, ...
+    ARGV  now in µs, or "" for the server's own time; the latest time at which it may still write, or "";
+          then for each request: `take`, `look` (nothing is written) or `fill` (each counter takes as much of its cost as it has room for);
+          how many counters it has; and for each counter its limit (see `wire_limit`) and the cost
+    gives now; then for each request a list, or a text if it failed: 1 or 0 (passed or not), five numbers per counter (an Outcome), and, if
+          it was denied, the state of each counter that denied ("-" if it has none; "" for others and for states longer than SHORT)
+          Past the latest time: now and -1, and nothing is written.
+
+The other scripts are small: see their comments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cache
+from hashlib import sha1
+from typing import NamedTuple
+
+from diana.core.charge import WHOLE
+from diana.core.contracts import Algorithm, State
+from diana.core.meter import Meter
+from diana.core.plugins import algorithms
+
+GRACE_MS = 1_000
+TOO_LATE = -1
+SHORT = 4_096
+"""States up to this length are told with a denial, so that it can be remembered."""
+
+PRELUDE = """
+local SECOND, NEVER = 1000000, -1
+local fmod, format, call, decode = math.fmod, string.format, redis.call, cjson.decode
+
+-- Whole division of what is not negative.
+local function over(number, divisor)
+  return (number - fmod(number, divisor)) / divisor
+end
+
+local function over_up(number, divisor)
+  local rest = fmod(number, divisor)
+  if rest == 0 then return number / divisor end
+  return (number - rest) / divisor + 1
+end
+
+-- number * factor / divisor, rounded up, though the product may be far beyond 2^53: bit by bit.
+local function times_over_up(number, factor, divisor)
+  local whole, rest = over(number, divisor) * factor, math.fmod(number, divisor)
+  local bits = {}
+  while factor > 0 do
+    bits[#bits + 1] = math.fmod(factor, 2)
+    factor = over(factor, 2)
+  end
+  local quotient, remainder = 0, 0
+  for place = #bits, 1, -1 do
+    quotient, remainder = quotient * 2, remainder * 2
+    if remainder >= divisor then quotient, remainder = quotient + 1, remainder - divisor end
+    if bits[place] == 1 then
+      remainder = remainder + rest
+      if remainder >= divisor then quotient, remainder = quotient + 1, remainder - divisor end
+    end
+  end
+  return whole + quotient + (remainder > 0 and 1 or 0)
+end
+"""
+
+ACQUIRE = """
+local function write(key, state, reset)
+  local count = #state
+  for place = 1, count do
+    local number = state[place]
+    if number ~= number or number < 0 or number >= WHOLE then error('DIANA a state out of range') end
+  end
+  local text
+  if count == 3 then
+    text = format('%.0f,%.0f,%.0f', state[1], state[2], state[3])
+  else
+    local digits = {}
+    for place = 1, count do digits[place] = format('%.0f', state[place]) end
+    text = table.concat(digits, ',')
+  end
+  call('SET', key, text, 'PX', format('%.0f', over_up(reset, 1000) + GRACE))
+  return text
+end
+
+-- Numbers joined by commas. The decoder of JSON reads them exactly, and in C.
+local function numbers_of(text)
+  return text and decode('[' .. text .. ']') or nil
+end
+
+local limits = {}
+local function limit_of(text)
+  local known = limits[text]
+  if known then return known end
+  known = decode(text)
+  known.kernel, known.params = kernel_of(known[1]), known[2]
+  if not known.kernel then error('DIANA there is no algorithm ' .. tostring(known[1])) end
+  limits[text] = known
+  return known
+end
+
+local function cost_of(text)
+  local cost = tonumber(text)
+  if not cost or cost < 0 or cost >= WHOLE or fmod(cost, 1) ~= 0 then
+    error('DIANA a cost is a whole number, not ' .. tostring(text))
+  end
+  return cost
+end
+
+-- One denies, so the others show what they have without the charge; and in which state it denied is told.
+local function denied(word, first, count, at, now, answer, afters, texts)
+  answer[1] = 0
+  for place = 1, count do
+    local text, last = texts[place] or '-', 5 * place - 4
+    if answer[last + 1] == 1 then
+      local limit = limit_of(ARGV[at + 2 * place - 2])
+      local outcome = {limit.kernel(numbers_of(texts[place]), limit.params, 0, now)}
+      for number = 1, 5 do answer[last + number] = outcome[number + 1] end
+      text = ''
+    elseif afters[place] and word ~= 'look' then
+      text = write(KEYS[first + place], afters[place], answer[last + 4])
+    end
+    answer[5 * count + 1 + place] = #text <= SHORT and text or ''
+  end
+  return answer
+end
+
+-- The ordinary case: one counter, and it passes. Nothing if it is not.
+local function take_one(key, limit, cost, now)
+  if cost == 0 then return end
+  local after, passed, remaining, retry, reset, delay = limit.kernel(numbers_of(call('GET', key)), limit.params, cost, now)
+  if passed == 0 then return end
+  write(key, after, reset)
+  return {1, 1, remaining, retry, reset, delay}
+end
+
+local function decide(word, first, count, at, now)
+  if count == 1 and word == 'take' then
+    local answer = take_one(KEYS[first + 1], limit_of(ARGV[at]), cost_of(ARGV[at + 1]), now)
+    if answer then return answer end
+  end
+  local answer, afters, texts, allowed = {1}, {}, {}, true
+  for place = 1, count do
+    local limit, cost = limit_of(ARGV[at + 2 * place - 2]), cost_of(ARGV[at + 2 * place - 1])
+    local kernel, params = limit.kernel, limit.params
+    local text = call('GET', KEYS[first + place])
+    local before = numbers_of(text)
+    if word == 'fill' then
+      local _, _, room = kernel(before, params, 0, now)
+      cost = math.min(cost, room)
+    end
+    local after, passed, remaining, retry, reset, delay = kernel(before, params, cost, now)
+    if passed == 0 then allowed = false elseif cost == 0 then after = false end
+    local last = 5 * place - 4
+    answer[last + 1], answer[last + 2], answer[last + 3] = passed, remaining, retry
+    answer[last + 4], answer[last + 5] = reset, delay
+    afters[place], texts[place] = after, text
+  end
+  if not allowed then return denied(word, first, count, at, now, answer, afters, texts) end
+  if word ~= 'look' then
+    for place = 1, count do
+      if afters[place] then write(KEYS[first + place], afters[place], answer[5 * place]) end
+    end
+  end
+  return answer
+end
+
+local now = tonumber(ARGV[1])
+if not now then
+  local time = redis.call('TIME')
+  now = tonumber(time[1]) * 1000000 + tonumber(time[2])
+end
+local deadline = tonumber(ARGV[2])
+if deadline and now > deadline then return {now, TOO_LATE} end
+
+local answers, at, first = {now}, 3, 0
+while at <= #ARGV do
+  local word, count = ARGV[at], tonumber(ARGV[at + 1])
+  local fine, answer = pcall(decide, word, first, count, at + 2, now)
+  if not fine then answer = type(answer) == 'table' and answer.err or tostring(answer) end
+  answers[#answers + 1] = answer
+  at, first = at + 2 + 2 * count, first + count
+end
+return answers
+"""
+
+READ = """
+-- What is there, and what time it is: the first half of a compare-and-swap.
+local answer = {redis.call('TIME')}
+for place = 1, #KEYS do answer[place + 1] = redis.call('GET', KEYS[place]) end
+return answer
+"""
+
+SWAP = """
+-- The second half. ARGV: the latest time at which it may still write, or ""; then for each key what it held ("" for nothing), what it
+-- is to hold ("" to leave it), and for how many ms. Gives 1 if all were as they were, and 0 and what is there if not.
+local time = redis.call('TIME')
+local now, deadline = tonumber(time[1]) * 1000000 + tonumber(time[2]), tonumber(ARGV[1])
+if deadline and now > deadline then return {TOO_LATE} end
+local found, same = {0, time}, true
+for place = 1, #KEYS do
+  local there = redis.call('GET', KEYS[place])
+  found[place + 2] = there
+  if (there or '') ~= ARGV[3 * place - 1] then same = false end
+end
+if not same then return found end
+for place = 1, #KEYS do
+  local after, life = ARGV[3 * place], ARGV[3 * place + 1]
+  if after ~= '' then redis.call('SET', KEYS[place], after, 'PX', life) end
+end
+return {1}
+"""
+
+RESET = """
+-- Forget these counters. Gives how many there were.
+local gone = 0
+for place = 1, #KEYS do gone = gone + redis.call('DEL', KEYS[place]) end
+return gone
+"""
+
+INIT = """
+-- Make a limit known, or change it, for all who look it up: KEYS the limit's own key, ARGV the limit as `acquire` takes it,
+-- and for how many ms it is to be known.
+-- What was counted stays: a counter is converted when it is next read.
+if not string.match(ARGV[1], '^%["[^"]+",%[[%d,]*%]%]$') then
+  return redis.error_reply('DIANA a limit is written ["CODE",[numbers]]')
+end
+redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
+return redis.status_reply('OK')
+"""
+
+BEAT = """
+-- A node says that it lives. KEYS: the nodes by when they were last heard of, and what they say of themselves. ARGV: the node, what it
+-- says, and after how many ms of silence a node is gone ("0": this node leaves). Gives how many there are, and the time.
+local time = redis.call('TIME')
+local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+local silence = tonumber(ARGV[3])
+if silence == 0 then
+  redis.call('ZREM', KEYS[1], ARGV[1])
+  redis.call('HDEL', KEYS[2], ARGV[1])
+  return {redis.call('ZCARD', KEYS[1]), time}
+end
+redis.call('ZADD', KEYS[1], string.format('%.0f', now), ARGV[1])
+redis.call('HSET', KEYS[2], ARGV[1], ARGV[2])
+for _, gone in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', string.format('(%.0f', now - silence))) do
+  redis.call('ZREM', KEYS[1], gone)
+  redis.call('HDEL', KEYS[2], gone)
+end
+redis.call('PEXPIRE', KEYS[1], 4 * silence)
+redis.call('PEXPIRE', KEYS[2], 4 * silence)
+return {redis.call('ZCARD', KEYS[1]), time}
+"""
+
+
+class Script(NamedTuple):
+    """A script and the name under which a server knows it."""
+
+    name: str
+    text: bytes
+    sha: bytes
+
+
+def script(name: str, *parts: str) -> Script:
+    text = "\n".join(part.strip() for part in parts).encode()
+    return Script(name, text, sha1(text, usedforsecurity=False).hexdigest().encode())
+
+
+def acquire_script(known: Iterable[Algorithm]) -> Script:
+    """One script for all algorithms that have a kernel in Lua."""
+    found = {algorithm.code: getattr(algorithm, "lua", None) for algorithm in known}
+    kernels = [
+        f"if code == '{code}' then return {lua.strip()} end"
+        for code, lua in sorted(found.items())
+        if lua
+    ]
+    constants = f"local GRACE, TOO_LATE, SHORT, WHOLE = {GRACE_MS}, {TOO_LATE}, {SHORT}, {WHOLE}"
+    choice = ["local function kernel_of(code)", *kernels, "end"]
+    return script("acquire", PRELUDE, constants, *choice, ACQUIRE)
+
+
+@cache
+def scripts() -> dict[str, Script]:
+    """All by name."""
+    all_of_them = (
+        acquire_script(algorithms().values()),
+        script("read", READ),
+        script("swap", f"local TOO_LATE = {TOO_LATE}", SWAP),
+        script("reset", RESET),
+        script("init", INIT),
+        script("beat", BEAT),
+    )
+    return {one.name: one for one in all_of_them}
+
+
+def wire_limit(meter: Meter) -> bytes | None:
+    """A limit as `acquire` takes it: `["TB",[1,2,3]]`, the algorithm's code and its numbers. None if it has no kernel in Lua."""
+    if getattr(meter.algorithm, "lua", None) is None:
+        return None
+    numbers: tuple[int, ...] = meter.params.numbers  # type: ignore[attr-defined]
+    return f'["{meter.algorithm.code}",[{",".join(map(str, numbers))}]]'.encode()
+
+
+def wire_state(state: State) -> bytes:
+    return ",".join(map(str, state)).encode()
+
+
+def state_from_wire(text: bytes | None) -> State | None:
+    """None also for what no counter of ours can be."""
+    try:
+        return tuple(map(int, text.split(b","))) if text else None
+    except ValueError:
+        return None

@@ -1,0 +1,86 @@
+"""Compare and swap: for algorithms that have no kernel in Lua, and for refunds.
+
+Read the states, let the pure function decide here, write if nothing has changed meanwhile; else decide anew on what is there now. Two
+trips instead of one, and more under contention; what comes out is the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from diana.core.contracts import State
+from diana.core.meter import Meter
+from diana.stores.redis.script import GRACE_MS, TOO_LATE, scripts, state_from_wire, wire_state
+from diana.stores.redis.talk import Lost, ServerClock, Spoilt, Talk, monotonic_us, script_call
+
+
+class Swapped(NamedTuple):
+    """What was decided, when, and the states as they stand now."""
+
+    now: int
+    result: Any
+    states: list[State | None]
+
+
+Change = Callable[[list[State | None], int], tuple[Any, list[State | None]]]
+"""From the states and the time to a result, and the states to be (None: leave it)."""
+
+
+def swap(
+    clock: ServerClock,
+    keys: Sequence[bytes],
+    meters: Sequence[Meter],
+    change: Change,
+    now: int | None,
+    deadline: float,
+    asking: bool = False,
+) -> Talk:
+    """Gives what `change` came to, once it is written."""
+    sent = monotonic_us()
+    reply = yield from script_call(scripts()["read"], keys, (), asking)
+    server_us, found = _found(reply, len(keys))
+    clock.heard(server_us, sent)
+    given_up = int(deadline * 1_000_000)
+    # An answer that comes too late would be the server's fault; that others are quicker is not.
+    last_try = given_up - (given_up - sent) // 5
+    while True:
+        at = server_us if now is None else now
+        states = [state_from_wire(text) for text in found]
+        result, after = change(states, at)
+        if all(state is None for state in after):
+            return Swapped(at, result, states)
+        argv: list[Any] = [clock.at(given_up)]
+        for meter, before, state in zip(meters, found, after, strict=True):
+            argv += [before or b"", *_written(meter, state, at)]
+        reply = yield from script_call(scripts()["swap"], keys, argv, asking)
+        outcome = reply[0] if isinstance(reply, list) and reply else None
+        if outcome == TOO_LATE or (outcome == 0 and monotonic_us() > last_try):
+            raise Spoilt("no quiet moment within the budget")
+        if outcome == 1:
+            stand = [
+                before if state is None else state
+                for before, state in zip(states, after, strict=True)
+            ]
+            return Swapped(at, result, stand)
+        server_us, found = _found(reply[1:] if outcome == 0 else None, len(keys))
+
+
+def _found(reply: Any, count: int) -> tuple[int, list[bytes | None]]:
+    """The time and what the keys hold: else it was not the script that answered."""
+    try:
+        (seconds, micros), *found = reply
+        server_us = int(seconds) * 1_000_000 + int(micros)
+    except (TypeError, ValueError):
+        raise Lost("this is no answer of a store") from None
+    if len(found) != count or not all(isinstance(text, bytes | None) for text in found):
+        raise Lost("this is no answer of a store")
+    return server_us, found
+
+
+def _written(meter: Meter, state: State | None, now: int) -> tuple[bytes, int]:
+    """The state and how long it matters, in ms."""
+    if state is None:
+        return b"", 0
+    reset_us = meter.decide(state, meter.params, 0, now)[1][3]
+    return wire_state(state), -(-reset_us // 1_000) + GRACE_MS

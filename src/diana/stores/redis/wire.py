@@ -1,0 +1,119 @@
+"""Limits, keys and answers as they travel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from diana.core.charge import ONE, Charges, checked_cost
+from diana.core.contracts import State
+from diana.core.decision import Decision
+from diana.core.errors import KeyTypeError
+from diana.core.meter import Meter
+from diana.stores.memory import LONGEST_KEY, storable
+from diana.stores.redis.script import state_from_wire, wire_limit
+
+MOST_PLANS = 100_000
+
+_new = tuple.__new__
+
+
+class Plan(NamedTuple):
+    """What of a limit goes over the wire: the same for all its keys."""
+
+    id: bytes
+    prefix: bytes
+    limit: bytes | None
+    """None: its algorithm has no kernel in Lua."""
+
+
+class Plans:
+    """Computed once per limit; whoever wants to know is told of a new one."""
+
+    def __init__(self, told: Callable[[bytes, Meter], None]) -> None:
+        self._told = told
+        self._plans: dict[Meter, Plan] = {}
+        self._known: dict[bytes, bytes | None] = {}
+
+    def of(self, meter: Meter) -> Plan:
+        plan = self._plans.get(meter)
+        if plan is None:
+            if len(self._plans) >= MOST_PLANS:
+                self._plans.clear()
+                self._known.clear()
+            id = wire_text(meter.id)
+            plan = self._plans[meter] = Plan(id, id + b"|", wire_limit(meter))
+            if self._known.get(id) != plan.limit:
+                self._known[id] = plan.limit
+                self._told(id, meter)
+        return plan
+
+    def keys(self, charges: Charges) -> list[bytes]:
+        """One counter each. A long key as its digest, behind another sign."""
+        keys = []
+        for meter, key, cost in charges:
+            if cost is not ONE:
+                checked_cost(cost)
+            if not isinstance(key, str):
+                raise KeyTypeError(key)
+            plan = self._plans.get(meter) or self.of(meter)
+            if len(key) <= LONGEST_KEY:
+                keys.append(plan.prefix + wire_text(key))
+            else:
+                keys.append(plan.id + b"#" + bytes(storable(key)).hex().encode())  # type: ignore[arg-type]
+        return keys
+
+    def prepared(self, charges: Charges) -> tuple[list[bytes], list[Any] | None]:
+        """Keys, and what `acquire` takes for them; None if an algorithm is not known there."""
+        if len(charges) == 1:
+            ((meter, key, cost),) = charges
+            plan = self._plans.get(meter)
+            if (
+                plan is not None
+                and cost is ONE
+                and key.__class__ is str
+                and len(key) <= LONGEST_KEY
+            ):
+                argv = None if plan.limit is None else ["take", 1, plan.limit, cost]
+                return [plan.prefix + wire_text(key)], argv
+        keys = self.keys(charges)
+        return keys, self.argv("take", charges) if self.all_in_lua(charges) else None
+
+    def argv(self, word: str, charges: Charges) -> list[Any]:
+        argv: list[Any] = [word, len(charges)]
+        for meter, _, cost in charges:
+            argv += (self._plans[meter].limit, cost)
+        return argv
+
+    def all_in_lua(self, charges: Charges) -> bool:
+        return all(self.of(meter).limit is not None for meter, _, _ in charges)
+
+
+def wire_text(text: str) -> bytes:
+    """No braces: in a cluster they would choose the slot, and so a client its server."""
+    if "{" in text or "%" in text:
+        text = text.replace("%", "%25").replace("{", "%7B")
+    return text.encode("utf-8", "surrogatepass")
+
+
+def decisions_from_wire(at: int, said: list[Any], charges: Charges) -> list[Decision]:
+    decisions = []
+    place = 1
+    for meter, key, cost in charges:
+        passed, remaining, retry_us, reset_us, delay_us = said[place : place + 5]
+        outcome = (passed == 1, remaining, retry_us, reset_us, delay_us)
+        decisions.append(_new(Decision, (outcome, meter.params.limit, key, cost, at, False)))
+        place += 5
+    return decisions
+
+
+def states_from_wire(said: list[Any], keys: list[bytes]) -> dict[bytes, State | None]:
+    """Of the counters that denied, as far as they were told."""
+    if said[0] == 1:
+        return {}
+    told = said[1 + 5 * len(keys) :]
+    return {
+        key: None if text == b"-" else state_from_wire(text)
+        for key, text in zip(keys, told, strict=True)
+        if text
+    }

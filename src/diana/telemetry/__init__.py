@@ -1,0 +1,1 @@
+"""What Diana does, for those who watch."""

@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import os
+import re
+
+import pytest
+from click.testing import CliRunner, Result
+from tests.servers.cluster import Cluster
+from tests.servers.ports import free_port
+from tests.servers.server import Server
+from tests.servers.waiting import until
+
+from diana import Limiter
+from diana.cli.main import diana
+
+
+def nodes(*arguments: str, **environment: str) -> Result:
+    return CliRunner().invoke(diana, ["nodes", *arguments], env=environment)
+
+
+def test_nobody_is_there(redis7: Server) -> None:
+    result = nodes(redis7.url)
+    assert (result.exit_code, result.output) == (0, "0 nodes\n")
+
+
+def test_who_is_there(redis7: Server) -> None:
+    limiter = Limiter("1/minute", store=f"{redis7.url}?namespace=shop", name="seen")
+    until(lambda: "1 node\n" in nodes(redis7.url, "--namespace", "shop").output, "it is seen")
+    first, last = nodes(f"{redis7.url}?namespace=shop").output.splitlines()
+    assert re.fullmatch(
+        rf"[0-9a-f]{{16}}  {re.escape(os.uname().nodename)}  pid {os.getpid()}  heard of \d\.\d s ago",
+        first,
+    )
+    assert last == "1 node"
+    assert nodes(redis7.url).output == "0 nodes\n", "that is another namespace"
+    limiter.close()
+
+
+def test_the_url_may_come_from_the_environment(redis7: Server) -> None:
+    assert nodes(DIANA_STORE=redis7.url).output == "0 nodes\n"
+
+
+def test_in_a_cluster_any_node_will_do_if_it_is_called_one(cluster: Cluster) -> None:
+    for node in cluster.nodes:
+        assert nodes(f"redis+cluster://127.0.0.1:{node.port}").output == "0 nodes\n"
+    alone = [nodes(node.url) for node in cluster.nodes]
+    assert sorted(result.exit_code for result in alone) == [0, 1, 1]
+    (said,) = {result.output for result in alone if result.exit_code}
+    assert "write redis+cluster:// instead of redis://" in said
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        (f"redis://:SECRET@127.0.0.1:{free_port()}", "Connection refused"),
+        (f"redis+cluster://:SECRET@127.0.0.1:{free_port()}", "no node of the cluster answers"),
+        (f"redis+sentinel://:SECRET@127.0.0.1:{free_port()}/m", "no sentinel knows a master 'm'"),
+        ("redis://h?bugdet=1s", "'bugdet' is no option"),
+        ("nonsense", "this is no URL of a store"),
+    ],
+)
+def test_who_cannot_be_asked_is_an_error(url: str, said: str) -> None:
+    result = nodes(url)
+    assert result.exit_code == 1
+    assert result.output.startswith("Error: ")
+    assert said in result.output
+    assert "SECRET" not in result.output
+
+
+def test_a_key_that_is_something_else_is_an_error(redis7: Server) -> None:
+    redis7.ask("SET", "{other:nodes}", "somebody's")
+    result = nodes(redis7.url, "--namespace", "other")
+    assert result.exit_code == 1
+    assert "WRONGTYPE" in result.output

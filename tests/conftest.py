@@ -1,0 +1,53 @@
+"""Real servers, one of each for a file of tests. Who kills or fails over starts their own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import redis
+
+from tests.servers.cluster import Cluster
+from tests.servers.programs import PROGRAMS, REDIS_7
+from tests.servers.proxy import FaultProxy
+from tests.servers.sentinel import SentinelGroup
+from tests.servers.server import Server
+
+
+@pytest.fixture(scope="module", params=PROGRAMS)
+def any_server(request: pytest.FixtureRequest) -> Iterator[Server]:
+    """Each kind and age of server that Diana works with, one after the other."""
+    with Server(PROGRAMS[request.param]) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def server(any_server: Server) -> redis.Redis:
+    """A client of each of them."""
+    return any_server.client()
+
+
+@pytest.fixture(scope="module")
+def redis7() -> Iterator[Server]:
+    with Server(REDIS_7) as server:
+        yield server
+
+
+@pytest.fixture
+def proxy(redis7: Server) -> Iterator[FaultProxy]:
+    """The network before `redis7`, in good order at first."""
+    with FaultProxy(redis7.port) as proxy:
+        yield proxy
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    """Three masters without replicas."""
+    with Cluster() as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def sentinels() -> Iterator[SentinelGroup]:
+    with SentinelGroup() as group:
+        yield group

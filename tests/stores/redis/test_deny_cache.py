@@ -1,0 +1,141 @@
+"""Who was just denied need not ask again: a flood of denied requests costs no trips, and nobody is blocked for longer by it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+from tests.servers.programs import REDIS_7
+from tests.servers.server import Server
+from tests.servers.waiting import until
+from tests.stores.redis.counting import (
+    BEGIN_US,
+    PATIENT_US,
+    SECOND_US,
+    acquisitions,
+    meter,
+    opened,
+)
+
+from diana import Limiter
+from diana.core.charge import Charge
+from diana.core.decision import Decision
+from diana.core.meter import Meter
+from diana.core.plugins import algorithms
+from diana.stores.redis.denials import Denials
+from diana.stores.redis.store import RedisStore
+from diana.testing import FakeClock
+
+MINUTE_US = 60 * SECOND_US
+
+
+@pytest.fixture(scope="module")
+def store(redis7: Server) -> Iterator[RedisStore]:
+    with opened(redis7.url) as store:
+        yield store
+
+
+def test_100_000_requests_on_a_limit_of_ten_per_minute(redis7: Server) -> None:
+    """By the server's own clock, from threads and from tasks."""
+    with opened(redis7.url) as store, acquisitions(redis7) as asked:
+        minute = meter("flood", rpu=10, unit_us=MINUTE_US)
+        charges = [Charge(minute, "k")]
+        passed = sum(bool(store.decide(charges)[0]) for _ in range(50_000))
+
+        async def flood() -> int:
+            decide = store.asynchronous.decide
+            return sum([bool((await decide(charges))[0]) for _ in range(50_000)])
+
+        passed += asyncio.run(flood())
+        assert 10 <= passed <= 20  # one more every six seconds
+        assert store.counts()["trips"] <= 36
+        assert store.counts()["deny_cache_hits"] >= 100_000 - 36
+    assert 11 <= len(asked) <= 36
+
+
+@pytest.mark.parametrize("code", algorithms())
+def test_nobody_is_blocked_for_longer_than_their_retry_after(code: str, store: RedisStore) -> None:
+    options = {"burst": 9} if code == "LB" else {}
+    charges = [Charge(meter("retry", code, 10, MINUTE_US, **options), "k")]
+    while (denial := store.decide(charges, BEGIN_US)[0]).allowed:
+        pass
+    retry_us = denial.outcome[2]
+    hits = store.counts()["deny_cache_hits"]
+    assert not store.decide(charges, BEGIN_US + retry_us - 1)[0]
+    assert store.counts()["deny_cache_hits"] == hits + 1
+    assert store.decide(charges, BEGIN_US + retry_us)[0]
+    assert store.counts()["deny_cache_hits"] == hits + 1
+
+
+def test_only_costs_at_least_as_high_are_denied_without_asking(store: RedisStore) -> None:
+    some = meter("costs", rpu=10)
+    assert store.decide([Charge(some, "k", 7)], BEGIN_US)[0]
+    assert not store.decide([Charge(some, "k", 5)], BEGIN_US)[0]
+    hits = store.counts()["deny_cache_hits"]
+    for cost in (5, 6, 100):
+        assert not store.decide([Charge(some, "k", cost)], BEGIN_US)[0]
+    assert store.counts()["deny_cache_hits"] == hits + 3
+    assert store.decide([Charge(some, "k", 3)], BEGIN_US)[0]
+    assert store.counts()["deny_cache_hits"] == hits + 3
+
+
+def test_a_request_with_one_denied_limit_among_several_costs_no_trip(store: RedisStore) -> None:
+    wide, narrow = meter("wide", rpu=50), meter("narrow", rpu=1)
+    both = [Charge(wide, "k"), Charge(narrow, "k")]
+    assert all(store.decide(both, BEGIN_US))
+    first = store.decide(both, BEGIN_US)
+    trips = store.counts()["trips"]
+    assert store.decide(both, BEGIN_US) == first
+    assert [decision.allowed for decision in first] == [True, False]
+    assert first[0].remaining == 49
+    assert store.counts()["trips"] == trips
+
+
+@pytest.mark.parametrize("how", ["reset", "refund", "raised limit"])
+def test_it_is_cleared_by(how: str, redis7: Server) -> None:
+    clock = FakeClock(BEGIN_US)
+    with opened(redis7.url) as store:
+        limiter = Limiter("2/minute", store=store, name=how, clock=clock)
+        decisions = [limiter.take("k") for _ in range(4)]
+        assert [decision.allowed for decision in decisions] == [True, True, False, False]
+        match how:
+            case "reset":
+                limiter.reset("k")
+            case "refund":
+                limiter.refund(decisions[0])
+            case _:
+                limiter = Limiter("3/minute", store=store, name=how, clock=clock)
+        assert limiter.take("k")
+
+
+def test_it_is_bounded() -> None:
+    denials = Denials(most=3)
+    some = meter("bounded", rpu=1)
+    state, _ = some.decide(None, some.params, 1, BEGIN_US)
+    for key in (b"a", b"b", b"a", b"c", b"d"):
+        _, outcome = some.decide(state, some.params, 1, BEGIN_US)
+        decision = _decision(some, outcome)
+        denials.remember([decision], [key], {key: state}, BEGIN_US)
+    assert len(denials) == 3
+    charges = [Charge(some, "k")]
+    known = [key for key in (b"a", b"b", b"c", b"d") if denials.answer(charges, [key], BEGIN_US)]
+    assert known == [b"a", b"c", b"d"], "the oldest goes first"
+
+
+def test_it_still_answers_when_the_store_is_lost() -> None:
+    some = meter("lost", rpu=2, unit_us=MINUTE_US)
+    with Server(REDIS_7) as server, opened(server.url, budget_us=PATIENT_US) as store:
+        while store.decide([Charge(some, "k")])[0]:
+            pass
+        server.kill()
+        until(lambda: store.decide([Charge(some, "other", 0)])[0].degraded, "the loss is noticed")
+        degraded = store.counts()["degraded"]
+        (denial,) = store.decide([Charge(some, "k")])
+        assert not denial.allowed, "the loss of the store gives a new burst to who has used theirs"
+        assert not denial.degraded, "it was the store's own word"
+        assert store.counts()["degraded"] == degraded
+
+
+def _decision(some: Meter, outcome: tuple[bool, int, int, int, int]) -> Decision:
+    return Decision(outcome, some.params.limit, "k", 1, BEGIN_US)

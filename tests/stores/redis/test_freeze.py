@@ -1,0 +1,91 @@
+"""A server that is frozen under load holds nobody longer than the budget, and writes nothing late."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from time import monotonic
+
+import pytest
+from tests.servers.programs import REDIS_7
+from tests.servers.server import Server
+from tests.servers.waiting import until
+from tests.stores.redis.callers import (
+    BUDGET,
+    CALLERS,
+    MARGIN,
+    SIDES,
+    STALL,
+    Side,
+    changes,
+    opened,
+    until_asked,
+    used,
+    window,
+)
+
+from diana.core.decision import Decision
+from diana.stores.redis.store import RedisStore
+
+
+@SIDES
+def test_who_is_caught_waits_for_the_budget_and_later_ones_do_not_wait(
+    side: Side, caplog: pytest.LogCaptureFixture
+) -> None:
+    day = window()
+    with Server(REDIS_7) as server, opened(server.url) as store:
+        with side(store, day) as callers:
+            server.freeze()
+            until(lambda: store.lost, "the breaker is open")
+            alone = monotonic()
+            callers.until_degraded()
+            slowest_alone = callers.slowest(alone)
+            server.thaw()
+            took = callers.until_global()
+        assert callers.errors == []
+        assert callers.slowest() < BUDGET + MARGIN
+        assert slowest_alone < BUDGET
+        assert callers.longest_stall < STALL
+        assert took < 3
+        assert changes(caplog) == ["lost", "back"]
+        passed_there, passed_here = len(callers.passed_there()), len(callers.passed_here())
+        until(lambda: store.counts()["settled"] == passed_here, "all is settled", within=5)
+        # The server may have done what was asked at the last moment, and been frozen before it could say so.
+        assert 0 <= used(store, day) - passed_there - passed_here <= CALLERS
+
+
+@pytest.mark.parametrize("ask", ["threads", "tasks"])
+def test_a_command_under_way_writes_nothing_late(ask: str) -> None:
+    day = window(when_down="open")
+
+    async def in_tasks(store: RedisStore, server: Server) -> list[list[Decision]]:
+        decide = store.asynchronous.decide
+        before = await asyncio.gather(*(decide([(day, "k", 1)]) for _ in range(CALLERS)))
+        server.freeze()
+        return before + await asyncio.gather(*(decide([(day, "k", 1)]) for _ in range(CALLERS)))
+
+    def in_threads(store: RedisStore, server: Server) -> list[list[Decision]]:
+        with ThreadPoolExecutor(CALLERS) as pool:
+            before = list(pool.map(store.decide, [[(day, "k", 1)]] * CALLERS))
+            server.freeze()
+            return before + list(pool.map(store.decide, [[(day, "k", 1)]] * CALLERS))
+
+    with Server(REDIS_7) as server, opened(server.url) as store:
+        until_asked(store, day)
+        told = asyncio.run(in_tasks(store, server)) if ask == "tasks" else in_threads(store, server)
+        server.thaw()
+        assert [one.degraded for (one,) in told] == [False] * CALLERS + [True] * CALLERS
+        until(lambda: not store.lost, "it is back")
+        assert used(store, day) == CALLERS
+
+
+def test_the_very_first_command_writes_nothing_late() -> None:
+    day = window(when_down="open")
+    with Server(REDIS_7) as server, opened(server.url) as store:
+        until(lambda: server.ask("EXISTS", "diana:script:acquire"), "there is a connection")
+        server.freeze()
+        (told,) = store.decide([(day, "k", 1)])
+        assert told.degraded
+        server.thaw()
+        until(lambda: not store.lost, "it is back")
+        assert used(store, day) == 0

@@ -1,0 +1,42 @@
+"""Sentinels name another master: by command, or because the old one died."""
+
+from __future__ import annotations
+
+import pytest
+from tests.servers.sentinel import SentinelGroup
+from tests.stores.redis.callers import (
+    BUDGET,
+    MARGIN,
+    SIDES,
+    STALL,
+    Side,
+    changes,
+    complaints,
+    opened,
+    until_asked,
+    window,
+)
+
+
+@SIDES
+def test_the_count_goes_on_at_the_new_master(side: Side, caplog: pytest.LogCaptureFixture) -> None:
+    day = window()
+    with SentinelGroup() as sentinels, opened(sentinels.url) as store:
+        until_asked(store, day)
+        with side(store, day) as callers:
+            # The old master lives on as a replica: it answers READONLY.
+            sentinels.fail_over()
+            callers.until_global(within=10)
+            said = changes(caplog)
+            assert said[::2] == ["lost"] * (len(said) // 2)
+            assert said[1::2] == ["back"] * (len(said) // 2)
+            assert said
+            sentinels.kill_master()
+            callers.until_global(within=10)
+        assert callers.errors == []
+        assert callers.slowest() < BUDGET + MARGIN
+        assert callers.longest_stall < STALL
+        assert changes(caplog)[-1] == "back"
+        assert complaints(caplog) == []
+        counts = store.counts()
+        assert counts["breaker_opened"] == counts["breaker_closed"] >= 2

@@ -1,0 +1,121 @@
+"""Counters for Prometheus: requests, decisions, what was degraded, and what the store counts."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+from tests.servers.programs import REDIS_7
+from tests.servers.server import Server
+from tests.servers.waiting import until
+
+from diana import Guard, Request
+from diana.sources.file import rules_from_bytes
+from diana.telemetry.prometheus import PrometheusObserver
+from diana.testing import FakeClock
+
+RULES = """
+store: {store}
+limits:
+  - url: /
+    rules:
+      - {{name: fleet, unit: minute, rpu: 3, scope: global}}
+      - {{name: here, unit: minute, rpu: 100, scope: local}}
+      - {{name: later, unit: minute, rpu: 1, scope: local, mode: shadow}}
+"""
+
+
+@pytest.fixture
+def registry() -> CollectorRegistry:
+    return CollectorRegistry()
+
+
+def watched(store: str, registry: CollectorRegistry) -> Guard:
+    observer = PrometheusObserver(registry)
+    policy = rules_from_bytes(RULES.format(store=store).encode())
+    return Guard(policy, clock=FakeClock(1_700_000_000_000_000), observers=[observer])
+
+
+def test_requests_and_decisions_by_rule(registry: CollectorRegistry, redis7: Server) -> None:
+    redis7.ask("FLUSHALL")
+    guard = watched(f"{redis7.url}?budget=5s", registry)
+    for _ in range(5):
+        guard.check(Request(headers={"X-Device-Id": "SECRET"}))
+    guard.close()
+    value = registry.get_sample_value
+    assert value("diana_requests_total", {"outcome": "allowed"}) == 3
+    assert value("diana_requests_total", {"outcome": "denied"}) == 2
+    by_rule = {
+        ("fleet", "allowed"): 3,
+        ("fleet", "denied"): 2,
+        ("here", "allowed"): 5,
+        ("later", "allowed"): 1,
+        ("later", "shadow_denied"): 2,
+    }
+    for (rule, outcome), count in by_rule.items():
+        assert value("diana_decisions_total", {"rule": rule, "outcome": outcome}) == count
+    assert value("diana_degraded_decisions_total", {"rule": "fleet"}) is None
+    assert b"SECRET" not in generate_latest(registry), "a client could fill the memory"
+
+
+def test_what_the_store_counts(registry: CollectorRegistry, redis7: Server) -> None:
+    redis7.ask("FLUSHALL")
+    guard = watched(f"{redis7.url}?budget=5s", registry)
+    for _ in range(10):
+        guard.check(Request())
+    counts = {
+        name: registry.get_sample_value(f"diana_store_{name}_total")
+        for name in ("decisions", "trips", "deny_cache_hits", "degraded", "breaker_opened")
+    }
+    guard.close()
+    assert counts == {
+        "decisions": 10,
+        "trips": 4,
+        "deny_cache_hits": 6,
+        "degraded": 0,
+        "breaker_opened": 0,
+    }
+
+
+def test_a_lost_store_is_seen(registry: CollectorRegistry) -> None:
+    value = registry.get_sample_value
+    with Server(REDIS_7) as server:
+        guard = watched(f"{server.url}?budget=5s", registry)
+        assert guard.check(Request())
+        server.kill()
+        guard.check(Request())
+        until(lambda: guard.check(Request()).decisions[0].degraded, "it is lost")
+        degraded = value("diana_degraded_decisions_total", {"rule": "fleet"})
+        assert degraded is not None
+        assert degraded >= 1
+        assert value("diana_store_degraded_total") == degraded
+        assert value("diana_store_breaker_opened_total") == 1
+        server.restart()
+        until(lambda: value("diana_store_breaker_closed_total") == 1, "it is back")
+        until(lambda: value("diana_store_settled_total"), "what was admitted here is charged")
+        guard.close()
+
+
+BY_NAME = """
+import sys
+from prometheus_client import REGISTRY
+from diana import Guard, Request
+guard = Guard.from_file(sys.argv[1], observers=["prometheus"])
+guard.check(Request())
+guard.close()
+print(REGISTRY.get_sample_value("diana_requests_total", {"outcome": "allowed"}))
+print(REGISTRY.get_sample_value("diana_store_decisions_total"))
+"""
+
+
+def test_by_name_it_counts_in_the_registry_of_all(redis7: Server, tmp_path: Path) -> None:
+    redis7.ask("FLUSHALL")
+    rules = tmp_path / "diana.yaml"
+    rules.write_text(RULES.format(store=redis7.url))
+    ran = subprocess.run(
+        [sys.executable, "-c", BY_NAME, str(rules)], capture_output=True, text=True
+    )
+    assert list(map(float, ran.stdout.split())) == [1, 1], ran.stderr
