@@ -20,6 +20,8 @@ RACES = {
     "local": "one decision in memory, against a hand-written bucket and other libraries",
     "threads": "do eight threads ever get more than the limit?",
     "rules": "matching and checking a request by a rules file",
+    "fleet": "decisions through a server: one by one, and of many tasks together",
+    "loss": "how long requests are held when the store is lost, and what a fleet admits meanwhile",
     "footprint": "bytes per key, and the time of `import diana`",
 }
 

@@ -1,0 +1,200 @@
+"""Decisions through a real server on this machine: Diana, a bare script, and the libraries people use today.
+
+One by one: a bare EVALSHA of a script that does no more than TIME, GET and SET is the least that a decision in a server can cost; then one
+rule, then three rules in one request. Together: 64 tasks of one event loop ask as fast as they are answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
+from itertools import count
+from time import perf_counter
+from typing import Any
+
+import limits
+import limits.aio.storage
+import limits.aio.strategies
+import limits.storage
+import limits.strategies
+import redis
+import throttled
+import throttled.asyncio
+from tests.servers.programs import REDIS_7
+from tests.servers.server import Server
+
+from benchmarks.race import Contestant, Times, race
+from benchmarks.report import Figure, Section, at_least, at_most
+from diana import AsyncLimiter
+from diana.core.limit import Limit
+from diana.core.meter import meter_from_limit
+from diana.core.plugins import algorithms
+from diana.stores.redis.store import RedisStore
+
+PER_MINUTE = 1_000_000
+TASKS = 64
+LEAST = "local t = redis.call('TIME') redis.call('GET', KEYS[1]) redis.call('SET', KEYS[1], t[1]) return 1"
+
+Ask = Callable[[str], Awaitable[bool]]
+
+
+def run(quick: bool) -> Section:
+    with Server(REDIS_7) as server:
+        figures = [*_one_by_one(server, quick), *_together(server, quick)]
+    return Section(
+        name="fleet",
+        title="decisions through a server",
+        how=_how(quick),
+        figures=figures,
+        libraries=("diana-limiter", "limits", "throttled-py", "redis", "hiredis"),
+        quick=quick,
+    )
+
+
+def _how(quick: bool) -> str:
+    turn, rounds = _size(quick)
+    return (
+        f"Redis 7 on loopback, nothing on disk. One by one: {rounds} rounds of {turn} decisions, everything allowed. "
+        f"Together: {TASKS} tasks in one event loop, each asking {turn // 2} times in a row for keys never used before; "
+        f"{max(3, rounds // 6)} rounds, decisions per second. "
+        "Each library as its documentation calls it, with redis-py and hiredis as transport."
+    )
+
+
+def _size(quick: bool) -> tuple[int, int]:
+    return (100, 10) if quick else (200, 60)
+
+
+def _one_by_one(server: Server, quick: bool) -> list[Figure]:
+    turn, rounds = _size(quick)
+    client = redis.Redis(port=server.port)
+    sha = client.script_load(LEAST)
+    store = RedisStore.from_url(server.url)
+    token_bucket = algorithms()["TB"]
+    limit = Limit(PER_MINUTE, 60_000_000)
+    meters = [meter_from_limit(f"diana:{name}", limit, token_bucket, {}) for name in "abc"]
+    three_limits = [limits.parse(f"{PER_MINUTE}/{unit}") for unit in ("minute", "hour", "day")]
+    storage = limits.storage.RedisStorage(server.url)
+    fixed = limits.strategies.FixedWindowRateLimiter(storage)
+    contestants = [
+        Contestant("a bare script", lambda key: client.evalsha(sha, 1, key)),
+        Contestant("Diana, one rule", lambda key: all(store.decide([(meters[0], key, 1)]))),
+        Contestant(
+            "Diana, three rules", lambda key: all(store.decide([(m, key, 1) for m in meters]))
+        ),
+        Contestant("limits, one rule", lambda key: fixed.hit(three_limits[0], key)),
+        Contestant(
+            "limits, three rules", lambda key: all(fixed.hit(one, key) for one in three_limits)
+        ),
+    ]
+    fresh = (f"user:{number:016d}" for number in count())
+    keys = [next(fresh) for _ in range(turn * (rounds + 1))]
+    times = race(contestants, keys, turn=turn, rounds=rounds)
+    store.close()
+    client.close()
+    return [_alone(one.name, times) for one in contestants]
+
+
+def _alone(name: str, times: Times) -> Figure:
+    ratios, goals = {"× a bare script": times.ratio(name)}, []
+    if name == "Diana, one rule":
+        goals = [at_most(ratios["× a bare script"], 1.15, "× a bare script")]
+    if "three" in name:
+        one = name.replace("three rules", "one rule")
+        ratios["× one rule"] = times.ratio(name, to=one)
+        if name.startswith("Diana"):
+            goals = [at_most(ratios["× one rule"], 1.25, "× one rule")]
+    return Figure(f"one by one, {name}", times.median_us(name), "µs", ratios, goals=tuple(goals))
+
+
+def _together(server: Server, quick: bool) -> list[Figure]:
+    rates = asyncio.run(_rates(server, quick))
+    best = max(
+        sum(rate) / len(rate) for name, rate in rates.items() if not name.startswith("Diana")
+    )
+    figures = []
+    for name, rate in rates.items():
+        rate.sort()
+        value = rate[len(rate) // 2]
+        faster = value / best
+        goals = (
+            (at_least(faster, 5, "× the best of the others"),) if name == "Diana, one rule" else ()
+        )
+        figures.append(
+            Figure(
+                f"together, {name}",
+                value,
+                "decisions/s",
+                {"× the best of the others": faster},
+                goals=goals,
+            )
+        )
+    return figures
+
+
+async def _rates(server: Server, quick: bool) -> dict[str, list[float]]:
+    turn, rounds = _size(quick)
+    limiter = AsyncLimiter(f"{PER_MINUTE}/minute", store=server.url, name="together")
+    store = RedisStore.from_url(server.url)
+    token_bucket = algorithms()["TB"]
+    limit = Limit(PER_MINUTE, 60_000_000)
+    meters = [meter_from_limit(f"diana:{name}", limit, token_bucket, {}) for name in "def"]
+
+    async def three(key: str) -> bool:
+        return all(await store.asynchronous.decide([(meter, key, 1) for meter in meters]))
+
+    async def one(key: str) -> bool:
+        return bool(await limiter.take(key))
+
+    asked: dict[str, Ask] = {
+        "Diana, one rule": one,
+        "Diana, three rules": three,
+        **_limits(server),
+        **_throttled(server),
+    }
+    numbers = count()
+    rates: dict[str, list[float]] = {name: [] for name in asked}
+    for name, ask in asked.items():
+        await ask(f"warm {name}")
+    for _ in range(max(3, rounds // 6)):
+        for name, ask in asked.items():
+            rates[name].append(await _rate(ask, numbers, turn // 2))
+    await limiter.close()
+    await store.asynchronous.close()
+    return rates
+
+
+async def _rate(ask: Ask, numbers: count[int], each: int) -> float:
+    async def push() -> None:
+        for _ in range(each):
+            if not await ask(f"user:{next(numbers):016d}"):
+                raise AssertionError("everything should have passed")
+
+    tasks: list[Coroutine[Any, Any, None]] = [push() for _ in range(TASKS)]
+    started = perf_counter()
+    await asyncio.gather(*tasks)
+    return TASKS * each / (perf_counter() - started)
+
+
+def _limits(server: Server) -> dict[str, Ask]:
+    storage = limits.aio.storage.RedisStorage(f"async+{server.url}", implementation="redispy")
+    fixed = limits.aio.strategies.FixedWindowRateLimiter(storage)
+    return {"limits, fixed window": partial(fixed.hit, limits.parse(f"{PER_MINUTE}/minute"))}
+
+
+def _throttled(server: Server) -> dict[str, Ask]:
+    store = throttled.asyncio.RedisStore(server=server.url)
+    found: dict[str, Ask] = {}
+    for algorithm in ("token_bucket", "fixed_window"):
+        quota = throttled.per_min(PER_MINUTE)
+        limiter = throttled.asyncio.Throttled(using=algorithm, quota=quota, store=store)
+        found[f"throttled-py, {algorithm.replace('_', ' ')}"] = _passing(limiter)
+    return found
+
+
+def _passing(limiter: throttled.asyncio.Throttled) -> Ask:
+    async def ask(key: str) -> bool:
+        return not (await limiter.limit(key)).limited
+
+    return ask
