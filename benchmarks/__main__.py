@@ -20,6 +20,7 @@ RACES = {
     "local": "one decision in memory, against a hand-written bucket and other libraries",
     "threads": "do eight threads ever get more than the limit?",
     "rules": "matching and checking a request by a rules file",
+    "gateway": "the gateway against a bare pass-through of itself; needs wrk",
     "footprint": "bytes per key, and the time of `import diana`",
 }
 

@@ -176,7 +176,7 @@ IN_A_SETTING: list[tuple[str, int, int, str, str]] = [
     ("store_budget: 50ms", 1, 15, "store_budget", "store_budget is not built yet in this version; remove it"),
     ("nodes: 3", 1, 8, "nodes", "nodes is not built yet in this version; remove it"),
     ("rules_from: http://x", 1, 13, "rules_from", "rules_from is not built yet in this version; remove it"),
-    ("filters: []", 1, 10, "filters", "filters is not built yet in this version; remove it"),
+    ("filters: []", 1, 10, "filters", "the list is empty; write at least one filter, or remove the field"),
     ("dashboard: on", 1, 12, "dashboard", "dashboard is not built yet in this version; remove it"),
     ("shed:\n  at: 5", 2, 3, "shed", "shed is not built yet in this version; remove it"),
     ("storre: x", 1, 1, "storre", "'storre' is no field here; did you mean store?"),
