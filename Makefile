@@ -12,8 +12,8 @@ help:  ## show this
 
 setup: $(READY)  ## create .venv and install Diana with all it needs for work and tests
 
-run: $(READY)  ## run the demo: a page behind a limiter
-	$(BIN)/diana demo
+run: $(READY)  ## run the gateway in front of a small sample service
+	$(BIN)/diana gateway --sample --rules examples/diana.yaml
 
 test: $(READY) lint  ## lint, type-check and run all tests
 	./.ci/install servers
@@ -25,6 +25,7 @@ lint: $(READY)  ## ruff, format check, mypy strict
 	$(BIN)/mypy
 
 bench: $(READY)  ## measure; ARGS="local --quick" picks and hurries
+	-./.ci/install bench
 	$(BIN)/python -m benchmarks $(ARGS)
 
 docs: $(READY)  ## run every example of README and docs/, check every link

@@ -22,6 +22,7 @@ RACES = {
     "rules": "matching and checking a request by a rules file",
     "fleet": "decisions through a server: one by one, and of many tasks together",
     "loss": "how long requests are held when the store is lost, and what a fleet admits meanwhile",
+    "gateway": "the gateway against a bare pass-through of itself; needs wrk",
     "footprint": "bytes per key, and the time of `import diana`",
 }
 

@@ -21,8 +21,6 @@ import limits.strategies
 import redis
 import throttled
 import throttled.asyncio
-from tests.servers.programs import REDIS_7
-from tests.servers.server import Server
 
 from benchmarks.race import Contestant, Times, race
 from benchmarks.report import Figure, Section, at_least, at_most
@@ -31,6 +29,8 @@ from diana.core.limit import Limit
 from diana.core.meter import meter_from_limit
 from diana.core.plugins import algorithms
 from diana.stores.redis.store import RedisStore
+from tests.servers.programs import REDIS_7
+from tests.servers.server import Server
 
 PER_MINUTE = 1_000_000
 TASKS = 64

@@ -6,14 +6,13 @@ from collections.abc import Callable, Iterator
 from time import monotonic
 from typing import NamedTuple
 
+from benchmarks.report import Figure, Section, at_most
 from tests.servers.programs import REDIS_7
 from tests.servers.proxy import FaultProxy
 from tests.servers.server import Server
 from tests.servers.waiting import until
 from tests.stores.redis.callers import CALLERS, InTasks, InThreads, opened, until_asked, window
 from tests.stores.redis.fleet import NODES, RATE, cut_off
-
-from benchmarks.report import Figure, Section, at_most
 
 BUDGET_MS = 50
 MOST_MS = BUDGET_MS + 10

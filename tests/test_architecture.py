@@ -6,6 +6,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -84,16 +85,17 @@ def test_nobody_but_stores_and_shells_asks_what_time_it_is(path: Path) -> None:
         assert not {"time", "datetime"} & {module.split(".")[0] for module in imports(path)}
 
 
-def test_import_diana_needs_only_the_standard_library_and_yaml() -> None:
+@pytest.mark.parametrize("modules", ["diana", "diana.asgi, diana.wsgi"])
+def test_import_diana_needs_only_the_standard_library_and_yaml(modules: str) -> None:
     code = (
-        "import sys, diana; "
+        f"import sys; sys.path.insert(0, {str(SOURCE.parent)!r}); import {modules}; "
         "print(*{name.split('.')[0] for name in sys.modules} - set(sys.stdlib_module_names))"
     )
     answer = subprocess.run(
         [sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True
     )
-    foreign = {name for name in answer.stdout.split() if not name.startswith("__")}
-    assert foreign - {"_virtualenv", "_distutils_hack", "sitecustomize"} <= {
+    foreign = {name for name in answer.stdout.split() if not name.startswith(("__", "_cython"))}
+    assert foreign - {"_virtualenv", "_distutils_hack", "sitecustomize", "cython_runtime"} <= {
         "diana",
         "yaml",
         "_yaml",
@@ -124,3 +126,28 @@ def test_the_public_surface() -> None:
     assert all(hasattr(diana, name) for name in diana.__all__)
     with pytest.raises(AttributeError, match="has no attribute 'nonsense'"):
         _ = diana.nonsense
+
+
+@pytest.mark.parametrize(
+    ("module", "names"),
+    [
+        ("asgi", ["RateLimitMiddleware"]),
+        ("wsgi", ["RateLimitMiddleware"]),
+        ("django", ["RateLimitMiddleware", "user"]),
+        (
+            "fastapi",
+            [
+                "RateLimit",
+                "RateLimitExceeded",
+                "RateLimitMiddleware",
+                "answer",
+                "exempt",
+                "limited",
+            ],
+        ),
+    ],
+)
+def test_the_public_surface_in_front_of_apps(module: str, names: list[str]) -> None:
+    imported = import_module(f"diana.{module}")
+    assert imported.__all__ == names
+    assert all(hasattr(imported, name) for name in names)

@@ -1,4 +1,4 @@
-"""The open-closed promise: a package that Diana has never heard of adds an algorithm, a store and an actor by entry points alone."""
+"""The open-closed promise: an unknown package adds an algorithm, a store, an actor and a filter by entry points alone."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ import pytest
 STRANGER = Path(__file__).parent / "stranger"
 
 PLAY = """
+import asyncio
 from pathlib import Path
-from diana import Guard, Limiter, Request
+from diana import Guard, Limiter, Request, load_rules
 from diana.core.plugins import algorithms
 from diana.testing import FakeClock, algorithm_laws, store_contract
 from stranger.notebook import Notebook
@@ -32,6 +33,19 @@ Path("diana.yaml").write_text("url: /\\nrules: [{actor: [country, ip], unit: hou
 guard = Guard.from_file("diana.yaml", clock=clock)
 requests = [Request(headers={"X-Country": name}, peer="192.0.2.1") for name in ("at", "ch", "at")]
 assert [bool(guard.check(request)) for request in requests] == [True, True, False]
+
+Path("gateway.yaml").write_text("filters: [stamp: {word: seen}]\\nlimits: [{url: /, rules: [{unit: hour, rpu: 1}]}]")
+(line,) = load_rules("gateway.yaml").settings.filters
+sent = []
+
+async def app(scope, receive, send):
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+
+async def send(message):
+    sent.append(message)
+
+asyncio.run(line.around(app)({"type": "http"}, None, send))
+assert sent[0]["headers"] == [(b"x-stamp", b"seen")]
 print("played")
 """
 
@@ -48,7 +62,9 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "site"
 
 
-def test_a_stranger_adds_an_algorithm_a_store_and_an_actor(installed: Path, tmp_path: Path) -> None:
+def test_a_stranger_adds_an_algorithm_a_store_an_actor_and_a_filter(
+    installed: Path, tmp_path: Path
+) -> None:
     environment = {**os.environ, "PYTHONPATH": str(installed)}
     played = subprocess.run(
         [sys.executable, "-c", PLAY], env=environment, cwd=tmp_path, capture_output=True, text=True

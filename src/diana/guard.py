@@ -49,6 +49,11 @@ class _Guarding:
         return self._judge.policy
 
     @property
+    def clock(self) -> Clock | None:
+        """Who is held (`verdict.delay`) is held by this clock; None: by the real one."""
+        return self._judge.clock
+
+    @property
     def identity_errors(self) -> int:
         """How often finding an identity failed; such requests are limited as `missing` says."""
         return self._judge.identity_errors

@@ -159,7 +159,8 @@ class Judge:
                 key = self._key_without_identity(rule, missing, request)
             rules.append(rule)
             charges.append((rule.meter, key, rule.cost))
-        return tuple(rules), charges, None
+        # The very tuple that was matched, if it can be: whoever remembers something of it finds it at once.
+        return (matched if len(rules) == len(matched) else tuple(rules)), charges, None
 
     def _missing_for(self, rule: Rule, error: Exception) -> str:
         """Never skipped, and who contradicts themselves not counted by address either: a client could choose to be."""

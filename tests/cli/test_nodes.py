@@ -5,13 +5,13 @@ import re
 
 import pytest
 from click.testing import CliRunner, Result
+
+from diana import Limiter
+from diana.cli.main import diana
 from tests.servers.cluster import Cluster
 from tests.servers.ports import free_port
 from tests.servers.server import Server
 from tests.servers.waiting import until
-
-from diana import Limiter
-from diana.cli.main import diana
 
 
 def nodes(*arguments: str, **environment: str) -> Result:

@@ -179,7 +179,7 @@ IN_A_SETTING: list[tuple[str, int, int, str, str]] = [
     ("nodes: 0", 1, 8, "nodes", "'0' is no whole number from 1; write digits such as 10"),
     ("store: redis://:secret@host/x", 1, 8, "store", "behind the host stands the number of a database, such as /0"),
     ("rules_from: http://x", 1, 13, "rules_from", "rules_from is not built yet in this version; remove it"),
-    ("filters: []", 1, 10, "filters", "filters is not built yet in this version; remove it"),
+    ("filters: []", 1, 10, "filters", "the list is empty; write at least one filter, or remove the field"),
     ("dashboard: on", 1, 12, "dashboard", "dashboard is not built yet in this version; remove it"),
     ("shed:\n  at: 5", 2, 3, "shed", "shed is not built yet in this version; remove it"),
     ("storre: x", 1, 1, "storre", "'storre' is no field here; did you mean store?"),

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
-from tests.servers.programs import REDIS_7
-from tests.servers.server import Server
-from tests.servers.waiting import until
 
 from diana import Guard, Request
 from diana.sources.file import rules_from_bytes
 from diana.telemetry.prometheus import PrometheusObserver
 from diana.testing import FakeClock
+from tests.servers.programs import REDIS_7
+from tests.servers.server import Server
+from tests.servers.waiting import until
 
 RULES = """
 store: {store}

@@ -6,7 +6,6 @@ import time
 from html import escape
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.resources import as_file, files
-from math import ceil
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -16,6 +15,8 @@ from diana.core.errors import ConfigError
 from diana.core.request import Request
 from diana.core.verdict import Verdict
 from diana.guard import Guard
+from diana.middleware.answer import Answers, Denial
+from diana.middleware.wsgi import lines_from_fields
 
 TRY = """\
 Try:
@@ -71,6 +72,7 @@ def demo(rules: Path | None, host: str, port: int) -> None:
 
 def page_behind(guard: Guard) -> type[BaseHTTPRequestHandler]:
     template = files("diana.cli").joinpath("demo.html").read_text(encoding="utf-8")
+    answers = Answers(guard.policy)
 
     class Page(BaseHTTPRequestHandler):
         server_version = "diana-demo"
@@ -81,13 +83,10 @@ def page_behind(guard: Guard) -> type[BaseHTTPRequestHandler]:
             request = Request(self.command, target.path, self.headers.items(), target.query, peer)
             verdict = guard.check(request)
             time.sleep(verdict.delay)
-            status, body = answer(guard, verdict, template)
+            status, fields, body = answer(answers, verdict, template)
             self.send_response(status)
-            self.send_header("Content-Type", "text/html; charset=utf-8")
-            self.send_header("Content-Length", str(len(body)))
-            self.send_header("Cache-Control", "no-store")
-            if verdict.denial is not None and verdict.denial.retry_after is not None:
-                self.send_header("Retry-After", str(ceil(verdict.denial.retry_after)))
+            for name, line in lines_from_fields(fields):
+                self.send_header(name, line)
             self.end_headers()
             if self.command != "HEAD":
                 self.wfile.write(body)
@@ -97,12 +96,22 @@ def page_behind(guard: Guard) -> type[BaseHTTPRequestHandler]:
     return Page
 
 
-def answer(guard: Guard, verdict: Verdict, template: str) -> tuple[int, bytes]:
-    rule, file = verdict.denied_by, guard.policy.settings.answer
-    status = 200 if rule is None else rule.status or file.status
-    own = None if rule is None else rule.body or file.body
-    if own is not None and (own.html or own.text):
-        return status, (own.html or escape(own.text or "")).encode()
+def answer(answers: Answers, verdict: Verdict, template: str) -> Denial:
+    """Diana's own answer, but where nobody has written a body, a page that explains."""
+    if verdict:
+        status, fields = 200, [(b"cache-control", b"no-store"), *answers.fields(verdict)]
+    else:
+        status, fields, body = answers.denial(verdict)
+        if answers.has_words_for(verdict) or not body:
+            return Denial(status, fields, body)
+        fields = [field for field in fields if not field[0].startswith(b"content-")]
+    page = explained(verdict, template)
+    fields.append((b"content-type", b"text/html; charset=utf-8"))
+    fields.append((b"content-length", str(len(page)).encode()))
+    return Denial(status, fields, page)
+
+
+def explained(verdict: Verdict, template: str) -> bytes:
     if verdict:
         said = "You may pass."
     elif verdict.denial is None or verdict.denial.retry_after is None:
@@ -116,4 +125,4 @@ def answer(guard: Guard, verdict: Verdict, template: str) -> tuple[int, bytes]:
         "explanation": verdict.explain(),
     }.items():
         page = page.replace(f"{{{{{name}}}}}", escape(value))
-    return status, page.encode("utf-8", "replace")
+    return page.encode("utf-8", "replace")

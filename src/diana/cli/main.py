@@ -8,6 +8,7 @@ from diana.cli.check import check
 from diana.cli.completion import completion
 from diana.cli.demo import demo
 from diana.cli.explain import explain
+from diana.cli.gateway import gateway
 from diana.cli.nodes import nodes
 
 
@@ -17,5 +18,5 @@ def diana() -> None:
     """A rate limiter that is exact to the microsecond and never in the way."""
 
 
-for verb in (check, completion, demo, explain, nodes):
+for verb in (check, completion, demo, explain, gateway, nodes):
     diana.add_command(verb)

@@ -22,6 +22,21 @@ class Surroundings(NamedTuple):
     device: Identity
 
 
+def told_by_code(kind: str, otherwise: Identity) -> Identity:
+    """What code found out about the request (`account=` of a middleware); else what the rules file says."""
+
+    def identity(request: Request) -> str | None:
+        told = request.identities
+        if told is None or kind not in told:
+            return otherwise(request)
+        found = told[kind]
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    return identity
+
+
 class Actor(NamedTuple):
     """`header X-Tenant` is made by `header`, given `X-Tenant`."""
 

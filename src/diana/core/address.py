@@ -24,7 +24,7 @@ def address_from_text(text: str) -> str | None:
 
     Whoever calls it cuts to LONGEST what a client may have chosen: it is remembered.
     """
-    address = _parsed(text)
+    address = ip_from_text(text)
     if address is None:
         return None
     if isinstance(address, IPv6Address):
@@ -48,11 +48,20 @@ class Proxies:
 
     def client(self, peer: str | None, forwarded: Sequence[str]) -> str | None:
         """Read from the right: the first hop that is not trusted is the client."""
+        hop = self.nearest(peer, forwarded)
+        return None if hop is None else address_from_text(hop)
+
+    def trusts(self, peer: str | None) -> bool:
+        """Whether what it says of others counts."""
+        return bool(self.networks) and peer is not None and self._trusts(peer[:LONGEST])
+
+    def nearest(self, peer: str | None, forwarded: Sequence[str]) -> str | None:
+        """The client as it is written, not cut to a network."""
         if peer is None:
             return None
         peer = peer[:LONGEST]
         if not self._trusts(peer):
-            return address_from_text(peer)
+            return peer
         nearest = peer
         for hop in reversed(_hops(forwarded)):
             if address_from_text(hop) is None:
@@ -60,10 +69,10 @@ class Proxies:
             nearest = hop
             if not self._trusts(hop):
                 break
-        return address_from_text(nearest)
+        return nearest
 
     def _looked_up(self, text: str) -> bool:
-        address = _parsed(text)
+        address = ip_from_text(text)
         return address is not None and any(address in network for network in self.networks)
 
 
@@ -85,7 +94,8 @@ def _hops(forwarded: Sequence[str]) -> list[str]:
     return [hop.strip()[:LONGEST] for hop in hops[-MOST_HOPS:]]
 
 
-def _parsed(text: str) -> IPv4Address | IPv6Address | None:
+def ip_from_text(text: str) -> IPv4Address | IPv6Address | None:
+    """Whole, not cut; a port or a zone is dropped, IPv4 in IPv6 clothes is undressed."""
     text = text.strip()
     if text.startswith("["):
         text = text[1:].partition("]")[0]

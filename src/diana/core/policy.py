@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from diana.core.address import Proxies
+from diana.core.filter import FilterLine
 from diana.core.path import is_straight, path_of_segments, segments_of_path
 from diana.core.request import Request, printable
 from diana.core.rule import Body, Place, Rule
@@ -37,6 +38,7 @@ class Settings:
     """How many share a limit, while it is not known."""
     proxies: Proxies = field(default_factory=Proxies)
     answer: Answer = field(default_factory=Answer)
+    filters: tuple[FilterLine, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

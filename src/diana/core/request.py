@@ -23,7 +23,16 @@ class Request:
     `path` is as it was sent, still percent-encoded; `query` is what stood behind the `?`; `peer` is the address of the socket.
     """
 
-    __slots__ = ("_fields", "_segments", "headers", "method", "path", "peer", "query")
+    __slots__ = (
+        "_fields",
+        "_segments",
+        "headers",
+        "identities",
+        "method",
+        "path",
+        "peer",
+        "query",
+    )
 
     def __init__(
         self,
@@ -38,6 +47,8 @@ class Request:
         self.headers = headers
         self.query = query
         self.peer = peer
+        self.identities: dict[str, str | Exception | None] | None = None
+        """What code found out about who is asking, by kind (`account`, `device`): it wins over the rules file. None: nothing was asked."""
         self._segments: tuple[str, ...] | None = None
         self._fields: dict[str, str | list[str]] | None = None
 
@@ -61,7 +72,7 @@ class Request:
         lines = (self._fields or self._read_headers()).get(name)
         if isinstance(lines, str):
             return lines.strip() or None
-        return None if lines is None else _one(lines)
+        return None if lines is None else one_of(lines)
 
     def _read_headers(self) -> dict[str, str | list[str]]:
         """By name; a list only where a header comes twice, so that what is kept of most requests is nothing but strings."""
@@ -91,7 +102,7 @@ class Request:
             key, _, value = field.partition("=")
             if key == name or unquote_plus(key) == name:
                 found.append(unquote_plus(value, errors="surrogateescape"))
-        return _one(found, complete=len(fields) <= MOST_FIELDS)
+        return one_of(found, complete=len(fields) <= MOST_FIELDS)
 
     def cookie(self, name: str) -> str | None:
         """The one value of a cookie."""
@@ -104,7 +115,7 @@ class Request:
                 key, _, value = field.partition("=")
                 if key.strip() == name:
                     found.append(_unquoted(value.strip()))
-        return _one(found, complete)
+        return one_of(found, complete)
 
 
 class Contradiction(Exception):
@@ -124,8 +135,10 @@ def checked_token(name: str, example: str) -> str:
     return name
 
 
-def _one(values: Sequence[str], complete: bool = True) -> str | None:
+def one_of(values: Sequence[str], complete: bool = True) -> str | None:
     """Who says two things must not choose which of them is counted."""
+    if len(values) == 1 and complete:
+        return values[0].strip() or None
     given = {value.strip() for value in values}
     given.discard("")
     if len(given) > 1 or not complete:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from diana.actors import ALSO_WRITTEN, Spelled, actor_from_spelling, key_of
-from diana.core.actor import Identity, Surroundings
+from diana.core.actor import Identity, Surroundings, told_by_code
 from diana.core.address import Proxies
 from diana.core.contracts import Algorithm
 from diana.core.duration import micros_from_spelling, spelling_from_micros
@@ -18,6 +18,7 @@ from diana.core.policy import Answer, Policy, Settings
 from diana.core.request import Request
 from diana.core.rule import Body, Place, Rule
 from diana.core.url import Url, url_from_spelling
+from diana.sources.filters import compiled_filters
 from diana.sources.reader import Field, Mistakes
 from diana.sources.schema import Block, RuleFields, RulesFile
 from diana.sources.suspicions import CHOSEN_BY_CLIENTS, suspicions
@@ -80,7 +81,9 @@ class _Compiler:
         self._file = file
         self._mistakes = mistakes
         self._settings = self._compiled_settings()
-        self._identities = {kind: self._identity(kind) for kind in CHOSEN_BY_CLIENTS}
+        self._identities = {
+            kind: told_by_code(kind, self._identity(kind)) for kind in CHOSEN_BY_CLIENTS
+        }
 
     def policy(self, version: str) -> Policy:
         rules: list[Rule] = []
@@ -219,14 +222,16 @@ class _Compiler:
             headers=tuple(response["headers"].value) if "headers" in response else Answer().headers,
             body=response["body"].value if "body" in response else Body(),
         )
+        proxies = Proxies(networks.value if networks else ())
         return Settings(
             store=value("store", None),
             local_store=value("local_store", "memory://"),
             store_budget_us=value("store_budget", None),
             namespace=value("namespace", "diana"),
             nodes=value("nodes", None),
-            proxies=Proxies(networks.value if networks else ()),
+            proxies=proxies,
             answer=answer,
+            filters=compiled_filters(value("filters", []), proxies, self._mistakes),
         )
 
     def _identity(self, kind: str) -> Identity:

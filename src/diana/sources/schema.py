@@ -17,6 +17,7 @@ from diana.core.errors import ConfigError, shown
 from diana.core.plugins import algorithms, entries, plugin
 from diana.core.rule import Place
 from diana.sources.document import Mapping, Node, Sequence
+from diana.sources.filters import filter_reader
 from diana.sources.reader import (
     Field,
     Mistakes,
@@ -99,7 +100,7 @@ class _Schema:
             "missing": choice(*MISSING),
             "defaults": self._defaults,
             "response": self._response,
-            "filters": not_yet("filters"),
+            "filters": filter_reader(mistakes),
             "dashboard": not_yet("dashboard"),
             "shed": not_yet("shed"),
             "limits": self._blocks,

@@ -12,13 +12,13 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 import pytest
-from tests.servers.waiting import until
 
 from diana.core.decision import Decision
 from diana.core.limit import limit_from_spelling
 from diana.core.meter import Meter, meter_from_limit
 from diana.core.plugins import algorithms
 from diana.stores.redis.store import RedisStore
+from tests.servers.waiting import until
 
 BUDGET = 0.3
 MARGIN = 1.5

@@ -6,13 +6,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from tests.servers.server import Server
-
 from diana.core.limit import Limit
 from diana.core.meter import Meter, meter_from_limit
 from diana.core.plugins import algorithms
 from diana.stores.redis.script import scripts
 from diana.stores.redis.store import RedisStore
+from tests.servers.server import Server
 
 BEGIN_US = 1_700_000_000_000_000
 SECOND_US = 1_000_000

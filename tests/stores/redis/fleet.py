@@ -7,13 +7,12 @@ import time
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
+from diana.core.meter import Meter
 from tests.servers.programs import REDIS_7
 from tests.servers.proxy import FaultProxy
 from tests.servers.server import Server
 from tests.servers.waiting import until
 from tests.stores.redis.callers import meter, opened, until_asked, used, window
-
-from diana.core.meter import Meter
 
 NODES = 4
 RATE = 100

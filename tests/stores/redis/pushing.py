@@ -6,14 +6,13 @@ from collections.abc import Mapping
 from multiprocessing.connection import Connection
 from typing import Any
 
-from tests.stores.redis.counting import BEGIN_US, SECOND_US, opened
-
 from diana.algorithms.window import Window
 from diana.core.charge import Charge
 from diana.core.limit import Limit
 from diana.core.meter import Meter, meter_from_limit
 from diana.core.plugins import algorithms
 from diana.stores.redis.store import RedisStore
+from tests.stores.redis.counting import BEGIN_US, SECOND_US, opened
 
 
 class Homemade:

@@ -6,17 +6,17 @@ import logging
 from collections.abc import Iterator
 
 import pytest
+
+from diana.core.charge import Charge
+from diana.core.errors import StoreError
+from diana.stores.redis.registry import nodes_of_store
+from diana.stores.redis.store import RedisStore
 from tests.servers.cluster import Cluster
 from tests.servers.programs import PROGRAMS
 from tests.servers.server import Server
 from tests.servers.waiting import until
 from tests.stores.redis.counting import PATIENT_US, SECOND_US, meter, opened
 from tests.stores.redis.pushing import narrow
-
-from diana.core.charge import Charge
-from diana.core.errors import StoreError
-from diana.stores.redis.registry import nodes_of_store
-from diana.stores.redis.store import RedisStore
 
 KEYS = ["~diana:*", "~{diana:nodes}*"]
 RIGHTS = [

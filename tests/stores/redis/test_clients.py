@@ -12,13 +12,6 @@ import redis
 import redis.asyncio
 import valkey
 import valkey.asyncio
-from tests.servers.cluster import Cluster
-from tests.servers.ports import HOST
-from tests.servers.programs import REDIS_7
-from tests.servers.server import Server
-from tests.servers.waiting import until
-from tests.stores.redis.counting import BEGIN_US, SECOND_US, calls, meter, opened
-from tests.stores.redis.pushing import narrow
 
 from diana import AsyncGuard, AsyncLimiter, Guard, Limiter, Request
 from diana.core.charge import Charge
@@ -26,6 +19,13 @@ from diana.core.errors import ConfigError
 from diana.core.plugins import algorithms
 from diana.sources.file import load_rules
 from diana.stores.memory import MemoryStore
+from tests.servers.cluster import Cluster
+from tests.servers.ports import HOST
+from tests.servers.programs import REDIS_7
+from tests.servers.server import Server
+from tests.servers.waiting import until
+from tests.stores.redis.counting import BEGIN_US, SECOND_US, calls, meter, opened
+from tests.stores.redis.pushing import narrow
 
 MakeClient = Callable[..., Any]
 ONE_SERVER: dict[str, MakeClient] = {"redis-py": redis.Redis, "valkey-py": valkey.Valkey}

@@ -14,14 +14,14 @@ from time import monotonic, time
 from typing import Any
 
 import pytest
-from tests.servers.faketime import ServerInItsOwnTime, library
-from tests.servers.server import Server
-from tests.stores.redis.counting import SECOND_US, meter, opened
-from tests.stores.redis.pushing import ALGORITHMS, narrow
 
 from diana.core.charge import Charge
 from diana.core.meter import Meter
 from diana.stores.redis.store import RedisStore
+from tests.servers.faketime import ServerInItsOwnTime, library
+from tests.servers.server import Server
+from tests.stores.redis.counting import SECOND_US, meter, opened
+from tests.stores.redis.pushing import ALGORITHMS, narrow
 
 HOUR = 3_600.0
 DAY = 24 * HOUR

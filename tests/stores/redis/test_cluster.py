@@ -6,6 +6,12 @@ import asyncio
 from collections.abc import Iterator
 
 import pytest
+
+from diana.core.charge import Charge
+from diana.core.decision import Decision
+from diana.stores.redis.store import RedisStore
+from diana.stores.redis.topology import slot_of_key
+from diana.stores.redis.wire import Plans
 from tests.servers.cluster import Cluster
 from tests.servers.waiting import until
 from tests.stores.redis.callers import (
@@ -18,12 +24,6 @@ from tests.stores.redis.callers import (
     used,
     window,
 )
-
-from diana.core.charge import Charge
-from diana.core.decision import Decision
-from diana.stores.redis.store import RedisStore
-from diana.stores.redis.topology import slot_of_key
-from diana.stores.redis.wire import Plans
 
 KEYS = [f"k{number}" for number in range(24)]
 

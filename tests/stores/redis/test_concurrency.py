@@ -9,12 +9,12 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from tests.servers.server import Server
-from tests.stores.redis.counting import BEGIN_US, counters, opened
-from tests.stores.redis.pushing import ALGORITHMS, narrow, push_from_another_process, pushed
 
 from diana.core.charge import Charge
 from diana.stores.redis.store import RedisStore
+from tests.servers.server import Server
+from tests.stores.redis.counting import BEGIN_US, counters, opened
+from tests.stores.redis.pushing import ALGORITHMS, narrow, push_from_another_process, pushed
 
 
 @pytest.fixture(scope="module")

@@ -8,16 +8,15 @@ from contextlib import contextmanager
 from threading import Thread
 from typing import Any, TypeVar
 
-from tests.servers.cluster import Cluster
-from tests.servers.server import Server
-from tests.stores.redis.counting import PATIENT_US
-
 from diana.core.charge import Charges
 from diana.core.contracts import Clock, Store, Take
 from diana.core.decision import Decision
 from diana.core.meter import Meter
 from diana.stores.redis.store import RedisStore
 from diana.testing import store_contract
+from tests.servers.cluster import Cluster
+from tests.servers.server import Server
+from tests.stores.redis.counting import PATIENT_US
 
 T = TypeVar("T")
 

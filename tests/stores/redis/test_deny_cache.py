@@ -6,6 +6,15 @@ import asyncio
 from collections.abc import Iterator
 
 import pytest
+
+from diana import Limiter
+from diana.core.charge import Charge
+from diana.core.decision import Decision
+from diana.core.meter import Meter
+from diana.core.plugins import algorithms
+from diana.stores.redis.denials import Denials
+from diana.stores.redis.store import RedisStore
+from diana.testing import FakeClock
 from tests.servers.programs import REDIS_7
 from tests.servers.server import Server
 from tests.servers.waiting import until
@@ -17,15 +26,6 @@ from tests.stores.redis.counting import (
     meter,
     opened,
 )
-
-from diana import Limiter
-from diana.core.charge import Charge
-from diana.core.decision import Decision
-from diana.core.meter import Meter
-from diana.core.plugins import algorithms
-from diana.stores.redis.denials import Denials
-from diana.stores.redis.store import RedisStore
-from diana.testing import FakeClock
 
 MINUTE_US = 60 * SECOND_US
 

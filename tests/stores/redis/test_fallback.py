@@ -6,16 +6,16 @@ import os
 from collections.abc import Iterator
 
 import pytest
-from tests.servers.programs import REDIS_7
-from tests.servers.server import Server
-from tests.servers.waiting import until
-from tests.stores.redis.callers import meter, opened, until_asked, used, window
 
 from diana import Limiter
 from diana.core.charge import Charge
 from diana.core.decision import Decision
 from diana.stores.redis.registry import nodes_of_store
 from diana.stores.redis.store import RedisStore
+from tests.servers.programs import REDIS_7
+from tests.servers.server import Server
+from tests.servers.waiting import until
+from tests.stores.redis.callers import meter, opened, until_asked, used, window
 
 
 @pytest.fixture

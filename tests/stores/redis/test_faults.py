@@ -8,6 +8,7 @@ from time import monotonic, sleep
 from typing import Any
 
 import pytest
+
 from tests.servers.proxy import FaultProxy
 from tests.servers.server import Server
 from tests.servers.waiting import until

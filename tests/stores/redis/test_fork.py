@@ -15,6 +15,10 @@ from threading import enumerate as living_threads
 from time import monotonic
 
 import pytest
+
+from diana import AsyncLimiter, Limiter
+from diana.stores.redis.registry import nodes_of_store
+from diana.stores.redis.store import RedisStore
 from tests.servers.programs import REDIS_7
 from tests.servers.server import Server
 from tests.servers.waiting import until
@@ -27,10 +31,6 @@ from tests.stores.redis.callers import (
     used,
     window,
 )
-
-from diana import AsyncLimiter, Limiter
-from diana.stores.redis.registry import nodes_of_store
-from diana.stores.redis.store import RedisStore
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 

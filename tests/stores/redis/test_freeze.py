@@ -7,6 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 from time import monotonic
 
 import pytest
+
+from diana.core.decision import Decision
+from diana.stores.redis.store import RedisStore
 from tests.servers.programs import REDIS_7
 from tests.servers.server import Server
 from tests.servers.waiting import until
@@ -23,9 +26,6 @@ from tests.stores.redis.callers import (
     used,
     window,
 )
-
-from diana.core.decision import Decision
-from diana.stores.redis.store import RedisStore
 
 
 @SIDES

@@ -8,14 +8,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from diana.core.charge import Charge
+from diana.stores.redis.registry import SILENCE_MS, Node, nodes_of_store
 from tests.servers.cluster import Cluster
 from tests.servers.programs import REDIS_7
 from tests.servers.server import Server
 from tests.servers.waiting import until
 from tests.stores.redis.counting import BEGIN_US, meter, opened
-
-from diana.core.charge import Charge
-from diana.stores.redis.registry import SILENCE_MS, Node, nodes_of_store
 
 ROOT = Path(__file__).parents[3]
 NODE = """

@@ -11,8 +11,6 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.servers.server import Server
-from tests.stores.redis.counting import BEGIN_US, SECOND_US, calls, meter, opened
 
 from diana.core.charge import Charge
 from diana.core.contracts import State
@@ -22,6 +20,8 @@ from diana.core.meter import Meter, meter_from_limit
 from diana.core.plugins import algorithm_from_spelling, algorithms
 from diana.stores.memory import MemoryStore
 from diana.stores.redis.store import RedisStore
+from tests.servers.server import Server
+from tests.stores.redis.counting import BEGIN_US, SECOND_US, calls, meter, opened
 
 Decide = Callable[[list[Charge], int], list[Decision]]
 

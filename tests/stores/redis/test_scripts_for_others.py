@@ -9,16 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.servers.cluster import Cluster
-from tests.servers.server import Server
-from tests.servers.waiting import until
-from tests.stores.redis.counting import BEGIN_US, meter, opened
 
 from diana import Limiter
 from diana.core.charge import Charge
 from diana.core.plugins import algorithms
 from diana.stores.redis.script import scripts
 from diana.stores.redis.store import RedisStore
+from tests.servers.cluster import Cluster
+from tests.servers.server import Server
+from tests.servers.waiting import until
+from tests.stores.redis.counting import BEGIN_US, meter, opened
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "scripts.md"
 SESSION = re.compile(r"^```console\n(.*?)^```", re.MULTILINE | re.DOTALL)

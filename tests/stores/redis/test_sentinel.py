@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from tests.servers.sentinel import SentinelGroup
 from tests.stores.redis.callers import (
     BUDGET,

@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.servers.cluster import Cluster
-from tests.servers.server import Server
-from tests.stores.redis.counting import BEGIN_US, SECOND_US, meter, opened
-from tests.stores.redis.pushing import Homemade, narrow
 
 from diana.core.charge import Charge
 from diana.core.contracts import State
 from diana.core.limit import Limit
 from diana.core.meter import Meter, meter_from_limit
 from diana.stores.memory import MemoryStore
+from tests.servers.cluster import Cluster
+from tests.servers.server import Server
+from tests.stores.redis.counting import BEGIN_US, SECOND_US, meter, opened
+from tests.stores.redis.pushing import Homemade, narrow
 
 STEPS = st.tuples(
     st.integers(-3 * SECOND_US, 40 * SECOND_US), st.integers(0, 4), st.sampled_from("ab")

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from time import monotonic
 
 import pytest
-from tests.servers.server import Server
-from tests.stores.redis.counting import BEGIN_US, acquisitions, calls, counters, meter, opened
 
 from diana.core.charge import Charge
 from diana.stores.redis.store import RedisStore
+from tests.servers.server import Server
+from tests.stores.redis.counting import BEGIN_US, acquisitions, calls, counters, meter, opened
 
 
 @pytest.fixture(scope="module")

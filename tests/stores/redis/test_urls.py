@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.servers.certificates import Certificates
-from tests.servers.programs import REDIS_7
-from tests.servers.server import Server
-from tests.servers.waiting import until
 
 from diana import Limiter
 from diana.core.errors import ConfigError
 from diana.stores import open_store
 from diana.stores.redis.url import Address, Endpoint, address_from_url
+from tests.servers.certificates import Certificates
+from tests.servers.programs import REDIS_7
+from tests.servers.server import Server
+from tests.servers.waiting import until
 
 GOOD: list[tuple[str, Address]] = [
     ("redis://", Address("single", (Endpoint("localhost", 6379),))),

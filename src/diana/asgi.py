@@ -1,0 +1,5 @@
+"""Rules in front of an ASGI app."""
+
+from diana.middleware.asgi import RateLimitMiddleware
+
+__all__ = ["RateLimitMiddleware"]

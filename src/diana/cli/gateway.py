@@ -1,0 +1,167 @@
+"""`diana gateway`: the rules in front of a service that need not know of them."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import click
+
+from diana.core.duration import micros_from_spelling
+from diana.core.errors import ConfigError
+from diana.core.policy import Policy
+from diana.sources.file import load_rules
+
+TRY = """\
+Try:
+  curl {address}/
+  curl -s -o /dev/null -w '%{{http_code}}\\n' -H 'X-Account-Id: alice' '{address}/search?q=[1-4]'
+  curl {address}/healthz"""
+
+
+def _seconds(_: click.Context, __: click.Parameter, value: str) -> float:
+    """`30s`, `500ms`, `2m`."""
+    try:
+        return micros_from_spelling(value) / 1_000_000
+    except ConfigError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+def _address(_: click.Context, __: click.Parameter, value: str) -> tuple[str, int]:
+    """`127.0.0.1:8080`, `[::1]:8080`, or a port alone."""
+    host, _colon, port = value.rpartition(":")
+    if not port.isdecimal() or int(port) > 65_535 or (":" in host and host[0] != "["):
+        raise click.BadParameter(f"{value!r} is no address; write one such as 127.0.0.1:8080")
+    return host.strip("[]") or "127.0.0.1", int(port)
+
+
+@click.command()
+@click.option("--upstream", metavar="URL", help="The service, such as http://127.0.0.1:9000.")
+@click.option("--sample", is_flag=True, help="Instead of an upstream: a small service to try with.")
+@click.option(
+    "--rules",
+    required=True,
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="The rules file; its filters: are the chain behind the limiter.",
+)
+@click.option(
+    "--bind",
+    default="127.0.0.1:8080",
+    show_default=True,
+    callback=_address,
+    metavar="HOST:PORT",
+    help="Where to listen; port 0 takes a free one.",
+)
+@click.option("--store", metavar="URL", help="Wins over the file's store.")
+@click.option(
+    "--connect-timeout",
+    default="5s",
+    show_default=True,
+    callback=_seconds,
+    metavar="DURATION",
+    help="How long the upstream may take to accept a connection.",
+)
+@click.option(
+    "--read-timeout",
+    default="60s",
+    show_default=True,
+    callback=_seconds,
+    metavar="DURATION",
+    help="How long it may send nothing.",
+)
+@click.option(
+    "--grace",
+    default="30s",
+    show_default=True,
+    callback=_seconds,
+    metavar="DURATION",
+    help="How long requests under way may take to finish when the gateway is stopped.",
+)
+@click.option(
+    "--rewrite-host", is_flag=True, help="Send the upstream its own name as Host, not the client's."
+)
+@click.option("--access-log/--no-access-log", default=True, help="One line per request, on stdout.")
+def gateway(
+    upstream: str | None,
+    sample: bool,
+    rules: Path,
+    bind: tuple[str, int],
+    store: str | None,
+    connect_timeout: float,
+    read_timeout: float,
+    grace: float,
+    rewrite_host: bool,
+    access_log: bool,
+) -> None:
+    """Forward requests to an upstream, as often as the rules allow.
+
+    A request over its limit is answered at once; neither the filters behind the limiter nor the upstream see it.
+    """
+    if (upstream is None) == (not sample):
+        raise click.UsageError("write --upstream URL, such as http://127.0.0.1:9000, or --sample")
+    try:
+        from diana.gateway import sample as shipped
+        from diana.gateway import server
+        from diana.gateway.chain import gateway as chain
+        from diana.gateway.upstream import upstream_from_url
+    except ModuleNotFoundError as missing:
+        raise click.ClickException(
+            f"the gateway needs {missing.name}; run pip install 'diana-limiter[gateway]'"
+        ) from None
+    policy = _policy(rules)
+    with ExitStack() as stack:
+        try:
+            if sample:
+                beside = stack.enter_context(server.bound_socket("127.0.0.1", 0))
+                stack.enter_context(server.served_beside(shipped.sample, beside))
+                upstream = f"http://127.0.0.1:{beside.getsockname()[1]}"
+            target = upstream_from_url(
+                upstream or "",
+                connect_timeout=connect_timeout,
+                read_timeout=read_timeout,
+                own_host=rewrite_host,
+            )
+            listening = stack.enter_context(server.bound_socket(*bind))
+            app = chain(policy, target, store=store, access_log=sys.stdout if access_log else None)
+        except ConfigError as error:
+            raise click.ClickException(_told(error, rules)) from None
+        address = f"http://{_shown(listening.getsockname())}"
+        _introduce(policy, address, "a sample service" if sample else upstream or "")
+        server.serve(app, listening, grace_seconds=max(1, round(grace)))
+    click.echo("Stopped.")
+
+
+def _policy(rules: Path) -> Policy:
+    try:
+        return load_rules(rules)
+    except ConfigError as error:
+        raise click.ClickException(f"these rules cannot be used:\n{error}") from None
+
+
+def _told(error: ConfigError, rules: Path) -> str:
+    if error.line is None:
+        return str(error)
+    return (
+        f"these rules cannot be used:\n{rules}:{error.line}:{error.column}: {error.path}: {error}"
+    )
+
+
+def _introduce(policy: Policy, address: str, upstream: str) -> None:
+    rules, filters = policy.rules, policy.settings.filters
+    click.echo(f"Diana listens on {address} and forwards to {upstream}.")
+    click.echo(f"{len(rules)} rule{'' if len(rules) == 1 else 's'}:")
+    for rule in rules:
+        click.echo(f"  {rule}")
+    if filters:
+        click.echo(f"Filters behind them: {', '.join(line.name for line in filters)}")
+    if upstream == "a sample service":
+        click.echo(TRY.format(address=address))
+    click.echo("Stop with Ctrl-C.")
+    sys.stdout.flush()
+
+
+def _shown(bound: tuple[Any, ...]) -> str:
+    host, port = bound[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

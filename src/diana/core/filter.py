@@ -1,0 +1,65 @@
+"""Filters: what may stand in the gateway's chain behind the limiter.
+
+A filter is plain ASGI around ASGI, so the same object serves as middleware in any app. It answers a request itself, or calls the
+app that it was wrapped around; what it does not know (`lifespan`, kinds of scopes to come) it passes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from typing import Any, NamedTuple
+
+from diana.core.address import Proxies
+from diana.core.errors import ConfigError
+from diana.core.rule import Place
+
+Message = MutableMapping[str, Any]
+App = Callable[
+    [Message, Callable[[], Awaitable[Message]], Callable[[Message], Awaitable[None]]],
+    Awaitable[None],
+]
+"""ASGI: `await app(scope, receive, send)`."""
+Wrap = Callable[[App], App]
+
+
+class Filter(NamedTuple):
+    """`- access: {deny: …}` in a list of filters is made by `access`, given `deny`."""
+
+    make: Callable[..., Wrap]
+    """`make(proxies, **options)`: check here what can be checked (ConfigError; its `path` is the option that is wrong).
+
+    What it returns is called once, when the gateway starts: open there what must be open (secrets, files).
+    """
+    options: tuple[str, ...] = ()
+    """Their names. Values are texts, whole numbers, true or false, and lists and mappings of them."""
+
+
+class FilterLine(NamedTuple):
+    """One filter of a rules file, ready to be wrapped around an app."""
+
+    name: str
+    options: Mapping[str, Any]
+    wrap: Wrap
+    place: Place | None = None
+
+    def around(self, app: App) -> App:
+        """The app behind this filter; what is wrong with it now is told with its place."""
+        try:
+            return self.wrap(app)
+        except ConfigError as error:
+            if self.place is None or error.line is not None:
+                raise
+            where = f"{self.place.path}.{error.path}" if error.path else self.place.path
+            raise ConfigError(
+                error.message, line=self.place.line, column=self.place.column, path=where
+            ) from None
+
+
+def made(
+    name: str,
+    kind: Filter,
+    options: Mapping[str, Any],
+    proxies: Proxies,
+    place: Place | None = None,
+) -> FilterLine:
+    return FilterLine(name, options, kind.make(proxies, **options), place)

@@ -1,0 +1,26 @@
+"""The whole gateway, read from the outside in: access log, limiter, filters, proxy."""
+
+from __future__ import annotations
+
+from diana.core.contracts import Client, Store
+from diana.core.policy import Policy
+from diana.gateway.access_log import AccessLog, Stream
+from diana.gateway.proxy import Proxy
+from diana.gateway.upstream import Upstream
+from diana.middleware.asgi import App, RateLimitMiddleware
+
+
+def gateway(
+    policy: Policy,
+    upstream: Upstream,
+    *,
+    store: str | Store | Client | None = None,
+    access_log: Stream | None = None,
+) -> App:
+    """An ASGI app that any server can run; `serve` runs it on one that is set up for it."""
+    settings = policy.settings
+    app: App = Proxy(upstream, settings.proxies)
+    for line in reversed(settings.filters):
+        app = line.around(app)
+    app = RateLimitMiddleware(app, policy, store=store)
+    return app if access_log is None else AccessLog(app, access_log, settings.proxies)

@@ -1,0 +1,139 @@
+"""The end of the chain: a request goes to the upstream, its answer comes back, both piece by piece.
+
+An answer that breaks off is never ended as if it were whole: the client's connection is cut instead, so that it knows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from urllib.parse import quote
+
+from aiohttp import ClientError, ClientResponse, ClientSession, ServerTimeoutError
+from yarl import URL
+
+from diana.core.address import Proxies
+from diana.gateway.exchange import Departure, Upload
+from diana.gateway.headers import RequestLines, response_lines
+from diana.gateway.problem import Problem, answer, problem
+from diana.gateway.upstream import Upstream
+from diana.gateway.websocket import relay
+from diana.middleware.answer import Fields
+from diana.middleware.asgi import Receive, Scope, Send
+
+UNREACHABLE = problem(502, "The service behind this gateway cannot be reached.")
+BROKEN = problem(502, "The service behind this gateway gave no answer that can be passed on.")
+TOO_SLOW = problem(504, "The service behind this gateway took too long to answer.")
+UNKNOWN_CODING = problem(501, "This gateway knows no transfer coding but chunked.")
+NO_PATH = problem(400, "This gateway takes requests for a path only.")
+
+_NOT_ASCII = re.compile(rb"[^!-~]")
+
+
+class UpstreamLost(Exception):
+    """In the middle of its answer; the server cuts the client's connection."""
+
+
+class Proxy:
+    """An ASGI app whose answers are those of an upstream."""
+
+    def __init__(self, upstream: Upstream, proxies: Proxies) -> None:
+        self._upstream = upstream
+        self._base = upstream.origin + upstream.prefix
+        self._lines = RequestLines(proxies, upstream.own_host)
+        self._pool: ClientSession | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        kind = scope["type"]
+        if kind == "http":
+            await self._forward(scope, receive, send)
+        elif kind == "websocket":
+            url = self._url(scope)
+            lines = self._lines.of(scope)
+            await relay(self._connections(), url, lines, scope, receive, send)
+        elif kind == "lifespan":
+            await self._live(receive, send)
+
+    async def _forward(self, scope: Scope, receive: Receive, send: Send) -> None:
+        lines, length, coding, _ = self._lines.of(scope)
+        if coding and coding != b"chunked":
+            return await answer(UNKNOWN_CODING, scope, receive, send)
+        if scope["raw_path"][:1] != b"/":
+            return await answer(NO_PATH, scope, receive, send)
+        upload = Upload(receive) if length else None
+        departure = Departure(receive, upload)
+        response: ClientResponse | None = None
+        began = whole = False
+        try:
+            response = await self._connections().request(
+                scope["method"],
+                self._url(scope),
+                headers=lines,
+                data=upload,
+                allow_redirects=False,
+            )
+            headers = response_lines(response.raw_headers, response.status)
+            began = True
+            await _pass_on(response, headers, departure, send)
+            whole = upload is None or upload.ended
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if not departure.noticed or task is None or task.uncancel():
+                raise
+        except (ClientError, TimeoutError, OSError, ValueError) as error:
+            departure.close()
+            if upload is None or not upload.left:
+                if began:
+                    raise UpstreamLost from error
+                await answer(_said_of(error), scope, receive, send)
+        finally:
+            departure.close()
+            if response is not None and not whole:
+                response.close()
+        return None
+
+    def _url(self, scope: Scope) -> URL:
+        """Byte for byte as it was asked for; nothing is decoded, joined or made shorter."""
+        query: bytes = scope["query_string"]
+        raw: bytes = scope.get("raw_path") or quote(scope["path"]).encode()
+        target = raw + b"?" + query if query else raw
+        if not target.isascii():
+            # No request line may hold these; written so, they mean the same.
+            target = _NOT_ASCII.sub(lambda found: b"%%%02X" % found[0][0], target)
+        return URL(self._base + target.decode("ascii"), encoded=True)
+
+    def _connections(self) -> ClientSession:
+        if self._pool is None:
+            self._pool = self._upstream.pool()
+        return self._pool
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        while True:
+            message = await receive()
+            if message["type"] == "lifespan.shutdown":
+                if self._pool is not None:
+                    await self._pool.close()
+                    self._pool = None
+                return await send({"type": "lifespan.shutdown.complete"})
+            await send({"type": "lifespan.startup.complete"})
+
+
+async def _pass_on(
+    response: ClientResponse, headers: Fields, departure: Departure, send: Send
+) -> None:
+    content = response.content
+    await send({"type": "http.response.start", "status": response.status, "headers": headers})
+    # Most answers are here as a whole with their head.
+    while not content.is_eof():
+        piece = await content.readany()
+        if piece:
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+    rest = content.read_nowait()
+    departure.close()
+    await send({"type": "http.response.body", "body": rest})
+
+
+def _said_of(error: Exception) -> Problem:
+    if isinstance(error, ServerTimeoutError | TimeoutError):
+        return TOO_SLOW
+    return UNREACHABLE if isinstance(error, OSError) else BROKEN

@@ -1,0 +1,80 @@
+"""The service behind the gateway, and the pool of connections to it."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+from aiohttp import ClientSession, ClientTimeout, DummyCookieJar, TCPConnector
+
+from diana.core.errors import ConfigError
+
+LARGEST_HEADER = 65_536
+"""Bytes of one line, or one field, of an answer's head."""
+MOST_HEADERS = 1_000
+IDLE_SECONDS = 30.0
+"""Connections that nobody used for so long are closed."""
+NEVER_ADDED = ("User-Agent", "Accept", "Accept-Encoding", "Content-Type")
+"""The client did not send them, so the upstream does not get them."""
+
+
+class Upstream(NamedTuple):
+    """Where requests go, and how long the gateway waits for an answer."""
+
+    origin: str
+    """`http://127.0.0.1:9000`."""
+    prefix: str = ""
+    """Put before every path: `/v1`."""
+    connect_timeout: float = 5.0
+    read_timeout: float = 60.0
+    """Seconds without a byte."""
+    own_host: bool = False
+    """The upstream gets its own name as `Host`; else what the client sent."""
+
+    def pool(self) -> ClientSession:
+        """Made inside the event loop that uses it."""
+        timeout = ClientTimeout(
+            total=None,
+            connect=None,
+            sock_connect=self.connect_timeout,
+            sock_read=self.read_timeout,
+        )
+        return ClientSession(
+            # How many may ask at once is for the rules to say.
+            connector=TCPConnector(limit=0, keepalive_timeout=IDLE_SECONDS, ttl_dns_cache=10),
+            timeout=timeout,
+            cookie_jar=DummyCookieJar(),
+            skip_auto_headers=NEVER_ADDED,
+            auto_decompress=False,
+            max_line_size=LARGEST_HEADER,
+            max_field_size=LARGEST_HEADER,
+            max_headers=MOST_HEADERS,
+        )
+
+
+def upstream_from_url(
+    url: str,
+    *,
+    connect_timeout: float = 5.0,
+    read_timeout: float = 60.0,
+    own_host: bool = False,
+) -> Upstream:
+    """`http://127.0.0.1:9000`, or with a prefix for all paths: `https://api.example.org/v1`."""
+    advice = "write one such as http://127.0.0.1:9000"
+    if not re.fullmatch(r"[!-~]+", url):
+        raise ConfigError(f"{url!r} is no URL of a service; {advice}")
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError as error:
+        raise ConfigError(f"{url!r} is no URL of a service ({error}); {advice}") from None
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ConfigError(f"{url!r} is no URL of a service; {advice}")
+    if parts.username is not None or parts.password is not None:
+        raise ConfigError("the upstream's URL holds a name or a password; remove it")
+    if parts.query or parts.fragment:
+        raise ConfigError("the upstream's URL ends with its path; remove what is behind it")
+    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+    origin = f"{parts.scheme}://{host}" + (f":{port}" if port is not None else "")
+    return Upstream(origin, parts.path.rstrip("/"), connect_timeout, read_timeout, own_host)

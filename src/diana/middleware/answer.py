@@ -1,0 +1,250 @@
+"""What a client is told: header lines if it may pass, a whole answer if not.
+
+Pure: no I/O, no clock. Everything that depends on the rules alone is computed once per policy. What is written for one denial is
+kept for the next: in a flood of denied requests most of them get the same words.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import lru_cache
+from html import escape
+from http import HTTPStatus
+from math import inf
+from typing import NamedTuple
+
+from diana.core.decision import NEVER, Decision
+from diana.core.policy import Policy
+from diana.core.rule import Body, Rule
+from diana.core.verdict import Verdict
+from diana.middleware.accept import HTML, JSON, TEXT, preferred_kind
+from diana.middleware.fields import (
+    LARGEST,
+    policy_item,
+    policy_name,
+    quoted,
+    seconds_to_retry,
+    seconds_up,
+)
+
+Fields = list[tuple[bytes, bytes]]
+"""Header lines as ASGI has them: names in small letters."""
+
+MOST_KEPT = 4_096
+"""Tuples of rules, and bodies, that are remembered."""
+KINDS = (JSON, TEXT, HTML)
+WITHOUT_BODY = (204, 205, 304)
+
+_PAGE = """\
+<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width">
+<title>{title}</title>
+<h1>{title}</h1>
+<p>{detail}</p>
+</html>
+"""
+
+
+class Denial(NamedTuple):
+    """A whole answer. The body is there for HEAD too; whoever sends it leaves it out."""
+
+    status: int
+    headers: Fields
+    body: bytes
+
+
+class _Told(NamedTuple):
+    """What is always said of the rules that were asked, whatever they decided."""
+
+    policy: tuple[bytes, bytes]
+    """The line `RateLimit-Policy: "name";q=100;w=60, …`."""
+    template: bytes
+    """`"name";r=%d;t=%d, …`, of the enforced ones."""
+    shadows: bool
+
+
+class Answers:
+    """The answers of one policy: `fields(verdict)` for an allowed request, `denial(verdict)` for a denied one."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+        self._answer = policy.settings.answer
+        self._ietf = "ietf" in self._answer.headers
+        self._legacy = "legacy" in self._answer.headers
+        self._retry_after = "retry-after" in self._answer.headers
+        self._ours = frozenset(map(id, policy.rules))
+        # By identity, and what is identified is kept: a rule's own equality looks at every field of it.
+        self._told: dict[tuple[int, ...], _Told] = {}
+        self._seen: dict[int, tuple[tuple[Rule, ...], _Told]] = {}
+        self._written = lru_cache(MOST_KEPT)(_written)
+
+    def of(self, policy: Policy) -> Answers:
+        """These, or those of another policy: rules may be exchanged at any time."""
+        return self if policy is self._policy else Answers(policy)
+
+    def fields(self, verdict: Verdict) -> Fields:
+        """Header lines of an allowed answer. Rules in the shadow are not in them."""
+        rules, decisions = verdict.rules, verdict.decisions
+        seen = self._seen.get(id(rules))
+        told = seen[1] if seen is not None and seen[0] is rules else self._tell(rules)
+        if told.shadows:
+            asked = zip(rules, decisions, strict=True)
+            decisions = tuple(decision for rule, decision in asked if rule.mode == "enforce")
+        if not decisions:
+            return []
+        fields: Fields = []
+        if self._ietf:
+            numbers: list[int] = []
+            for decision in decisions:
+                outcome = decision.outcome
+                remaining = outcome[1]
+                numbers += (
+                    remaining if remaining < LARGEST else LARGEST,
+                    -(-outcome[3] // 1_000_000),
+                )
+            fields += told.policy, (b"ratelimit", told.template % tuple(numbers))
+        if self._legacy:
+            fields += _legacy(min(decisions, key=_remaining))
+        return fields
+
+    def denial(self, verdict: Verdict) -> Denial:
+        """Status, header lines and body for a denied request."""
+        asked = [
+            (rule, decision)
+            for rule, decision in zip(verdict.rules, verdict.decisions, strict=True)
+            if rule.mode == "enforce"
+        ]
+        denying = [(rule, decision) for rule, decision in asked if not decision]
+        retry = seconds_to_retry([decision for _, decision in denying])
+        first = verdict.denied_by
+        status = (first and first.status) or self._answer.status
+        body = self._body(first)
+        names = tuple(rule.name for rule, _ in denying)
+        kinds = tuple(kind for kind in KINDS if getattr(body, kind) is not None) or KINDS
+        kind = preferred_kind(_accepted(verdict), kinds)
+        if getattr(body, kind) is not None:
+            # Somebody's own words are the same for all; written down once for each wait, they would fill the memory.
+            described, content = self._written(status, body, kind, (), None)
+        else:
+            described, content = self._written(status, body, kind, names, retry)
+        headers = [(b"cache-control", b"no-store"), *described]
+        if self._retry_after and retry is not None:
+            headers.append((b"retry-after", str(retry).encode()))
+        if self._ietf and asked:
+            headers.append(self._tell(verdict.rules).policy)
+            limits = ", ".join(_exhausted(rule, decision) for rule, decision in denying)
+            headers.append((b"ratelimit", limits.encode("ascii")))
+        if self._legacy and denying:
+            headers += _legacy(max((decision for _, decision in denying), key=_wait_us))
+        return Denial(status, headers, content)
+
+    def has_words_for(self, verdict: Verdict) -> bool:
+        """Whether somebody has written a body for this denial."""
+        return any(kind is not None for kind in self._body(verdict.denied_by))
+
+    def _body(self, first: Rule | None) -> Body:
+        return self._answer.body if first is None or first.body is None else first.body
+
+    def _tell(self, rules: tuple[Rule, ...]) -> _Told:
+        """Kept for the next request to the same path, which is given the same tuple of rules.
+
+        Not if they are no longer ours: rules may have been exchanged while a request was judged by the former ones.
+        """
+        ids = tuple(map(id, rules))
+        told = self._told.get(ids)
+        if told is None:
+            told = _told(rules)
+        if self._ours.issuperset(ids):
+            for kept in (self._told, self._seen):
+                if len(kept) >= MOST_KEPT:
+                    kept.clear()
+            self._told[ids] = told
+            self._seen[id(rules)] = rules, told
+        return told
+
+
+def _told(rules: tuple[Rule, ...]) -> _Told:
+    enforced = [rule for rule in rules if rule.mode == "enforce"]
+    policy = ", ".join(policy_item(rule) for rule in enforced)
+    template = ", ".join(quoted(rule.name).replace("%", "%%") + ";r=%d;t=%d" for rule in enforced)
+    line = (b"ratelimit-policy", policy.encode("ascii"))
+    return _Told(line, template.encode("ascii"), len(enforced) < len(rules))
+
+
+def _exhausted(rule: Rule, decision: Decision) -> str:
+    """How long no more than the rest passes: as `Retry-After` says, and nothing longer beside it."""
+    item = f"{quoted(rule.name)};r={min(decision.outcome[1], LARGEST)}"
+    retry = seconds_to_retry([decision])
+    return item if retry is None else f"{item};t={retry}"
+
+
+def _remaining(decision: Decision) -> int:
+    return decision.outcome[1]
+
+
+def _wait_us(decision: Decision) -> float:
+    return inf if decision.outcome[2] == NEVER else decision.outcome[2]
+
+
+def _legacy(decision: Decision) -> Fields:
+    """One rule's numbers; `Reset` is in seconds from now, until it is as if nobody had ever asked."""
+    _, remaining, _, reset_us, _ = decision.outcome
+    return [
+        (b"x-ratelimit-limit", str(decision.limit).encode()),
+        (b"x-ratelimit-remaining", str(remaining).encode()),
+        (b"x-ratelimit-reset", str(seconds_up(reset_us)).encode()),
+    ]
+
+
+def _accepted(verdict: Verdict) -> list[str]:
+    return verdict.request.header_lines("accept")
+
+
+def _written(
+    status: int, body: Body, kind: str, names: tuple[str, ...], retry: int | None
+) -> tuple[Fields, bytes]:
+    """The body, and the header lines that describe it."""
+    if status in WITHOUT_BODY:
+        return [], b""
+    own: str | None = getattr(body, kind)
+    if kind == JSON:
+        media = b"application/problem+json" if own is None else b"application/json"
+        text = _problem(status, names, retry) if own is None else own
+    elif kind == TEXT:
+        media = b"text/plain; charset=utf-8"
+        text = f"{_detail(retry)}\n" if own is None else own
+    else:
+        media = b"text/html; charset=utf-8"
+        page = _PAGE.format(title=escape(_title(status)), detail=escape(_detail(retry)))
+        text = page if own is None else own
+    content = text.encode("utf-8", "replace")
+    return [(b"content-type", media), (b"content-length", str(len(content)).encode())], content
+
+
+def _problem(status: int, names: tuple[str, ...], retry: int | None) -> str:
+    """RFC 9457. Nothing in it says who was counted: not the key, not the address."""
+    problem: dict[str, object] = {
+        "type": "about:blank",
+        "title": _title(status),
+        "status": status,
+        "detail": _detail(retry),
+    }
+    if retry is not None:
+        problem["retry_after"] = retry
+    problem["violated-policies"] = [policy_name(name) for name in names]
+    return json.dumps(problem)
+
+
+def _title(status: int) -> str:
+    try:
+        return HTTPStatus(status).phrase if status >= 400 else "Too Many Requests"
+    except ValueError:
+        return "Too Many Requests"
+
+
+def _detail(retry: int | None) -> str:
+    if retry is None:
+        return "This request cannot be let through."
+    return f"Too many requests. Please try again in {retry} second{'' if retry == 1 else 's'}."

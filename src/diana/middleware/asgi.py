@@ -1,0 +1,216 @@
+"""Rules in front of an ASGI app: Starlette, FastAPI, Litestar, Quart, Django, your own.
+
+What happens to a request, in order: it is read, judged, answered if denied; held if a leaky bucket says so; passed on with a `send` that
+adds header lines to the one message that begins the response. All other messages pass as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from diana.core.contracts import Client, Clock, Observer, Store
+from diana.core.policy import Policy
+from diana.core.request import Request, one_of
+from diana.core.verdict import Verdict
+from diana.guard import AsyncGuard
+from diana.middleware.answer import Answers, Fields
+from diana.middleware.given import policy_given
+from diana.middleware.held import Held
+from diana.middleware.identity import Finder, Finders, afound
+from diana.waiting import Timer
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+BEGINS_RESPONSE = frozenset(
+    {"http.response.start", "websocket.accept", "websocket.http.response.start"}
+)
+SINGLE = b"x-ratelimit-"
+"""The older fields: one number each."""
+REFUSAL_OF_HANDSHAKES = "websocket.http.response"
+TRY_AGAIN_LATER = 1013
+
+
+class ScopeRequest(Request):
+    """What rules see of an ASGI scope; the scope itself is there as `scope`."""
+
+    __slots__ = ("scope",)
+
+    def __init__(self, scope: Scope) -> None:
+        # Written out, not by way of Request's own: this is done for every request, and half of it is the call.
+        raw: bytes | None = scope.get("raw_path")
+        client = scope.get("client")
+        self.scope = scope
+        self.method = scope.get("method", "GET")
+        # As the client sent it, whatever an app was mounted at: rules are written for what clients see.
+        self.path = raw.decode("utf-8", "surrogateescape") if raw else _path_of_mounted(scope)
+        self.headers = scope["headers"]
+        self.query = scope.get("query_string", b"").decode("latin-1")
+        self.peer = client[0] if client else None
+        self.identities = None
+        self._segments = None
+        self._fields = None
+
+    def header_lines(self, name: str) -> list[str]:
+        wanted = name.encode("latin-1")
+        return [
+            value.decode("latin-1") for field, value in self.scope["headers"] if field == wanted
+        ]
+
+    def header(self, name: str) -> str | None:
+        # ASGI has the names in small letters, as bytes. Looking for one costs a tenth of reading them all.
+        wanted = name.encode("latin-1")
+        found: bytes | None = None
+        for field, value in self.scope["headers"]:
+            if field == wanted:
+                if found is not None:
+                    return one_of(self.header_lines(name))
+                found = value
+        return None if found is None else found.decode("latin-1").strip() or None
+
+
+class RateLimitMiddleware:
+    """`app.add_middleware(RateLimitMiddleware, rules="diana.yaml")`, or `RateLimitMiddleware(app, …)` around any ASGI app.
+
+    `rules` is a file or a Policy, and the middleware closes what it opens when the app's lifespan ends; a `guard` is closed by whoever
+    made it. `account` and `device` are functions, plain or async, of a `Request` that has the `scope` too.
+    """
+
+    def __init__(
+        self,
+        app: App,
+        rules: str | Path | Policy | None = None,
+        *,
+        guard: AsyncGuard | None = None,
+        account: Finder | None = None,
+        device: Finder | None = None,
+        store: str | Store | Client | None = None,
+        clock: Clock | None = None,
+        observers: Sequence[str | Observer] = (),
+    ) -> None:
+        self.app = app
+        policy = policy_given(guard, rules, store, clock, observers)
+
+        def opened() -> AsyncGuard:
+            return AsyncGuard(policy, store, clock=clock, observers=observers)
+
+        self._opened = opened
+        self._owned, self._closed = guard is None, False
+        self.guard = opened() if guard is None else guard
+        self._timer = Timer(self.guard.clock)
+        finders = Finders(account, device)
+        self._finders = finders if finders else None
+        self._answers, self._version = Answers(policy), policy.version
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        kind = scope["type"]
+        if kind == "http" or kind == "websocket":
+            request = ScopeRequest(scope)
+            guard = self.guard
+            if self._finders is not None:
+                await self._identify(self._finders, request)
+            verdict = await guard.check(request)
+            if verdict.version is not self._version:
+                self._answers, self._version = Answers(guard.policy), verdict.version
+            if not verdict.allowed:
+                await self._refuse(scope, receive, send, verdict)
+            elif verdict.delay:
+                await self._hold(scope, receive, send, verdict)
+            else:
+                fields = self._answers.fields(verdict)
+                await self.app(scope, receive, _adding(fields, send) if fields else send)
+        elif kind == "lifespan":
+            await self._live(scope, receive, send)
+        else:
+            await self.app(scope, receive, send)
+
+    async def _identify(self, finders: Finders, request: ScopeRequest) -> None:
+        needed = finders.needed(self.guard.policy, request)
+        if needed:
+            request.identities = {
+                kind: await afound(finder, request) for kind, finder in needed.items()
+            }
+
+    async def _refuse(self, scope: Scope, receive: Receive, send: Send, verdict: Verdict) -> None:
+        status, headers, body = self._answers.denial(verdict)
+        response = "http.response"
+        if scope["type"] == "websocket":
+            await receive()  # websocket.connect: before it nothing may be sent
+            response = REFUSAL_OF_HANDSHAKES
+            if response not in (scope.get("extensions") or ()):
+                # The server makes a 403 of it.
+                await send({"type": "websocket.close", "code": TRY_AGAIN_LATER})
+                return
+        if verdict.request.method == "HEAD":
+            body = b""
+        await send({"type": f"{response}.start", "status": status, "headers": headers})
+        await send({"type": f"{response}.body", "body": body})
+
+    async def _hold(self, scope: Scope, receive: Receive, send: Send, verdict: Verdict) -> None:
+        """Until its turn comes; who leaves gives the place back."""
+        held = Held(receive)
+        try:
+            stayed = await held.stays(verdict.delay, self._timer)
+        except BaseException:
+            await self.guard.refund(verdict)
+            raise
+        try:
+            if stayed:
+                fields = self._answers.fields(verdict)
+                await self.app(scope, held.receive, _adding(fields, send) if fields else send)
+            else:
+                await self.guard.refund(verdict)
+        finally:
+            held.close()
+
+    async def _live(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """What was opened here is closed after the app has shut down, and opened again if the app comes back."""
+
+        async def noticing(message: Message) -> None:
+            if self._owned and message["type"].startswith("lifespan.shutdown."):
+                self._closed = True
+                await self.guard.close()
+            await send(message)
+
+        if self._closed:
+            self.guard, self._closed = self._opened(), False
+        await self.app(scope, receive, noticing)
+
+
+def _adding(fields: Fields, send: Send) -> Send:
+    """`send` that adds header lines where the response begins.
+
+    The app's own lines stay: `RateLimit` and its policy are lists, and lines of a list add up. Of the older fields, which are single
+    numbers, the app's own are the only ones.
+    """
+
+    single = fields[-1][0].startswith(SINGLE)
+
+    def adding(message: Message) -> Awaitable[None]:
+        if message["type"] in BEGINS_RESPONSE:
+            own = message.get("headers") or ()
+            added = _not_twice(fields, own) if single else fields
+            # Not in place: an app may send the same message again.
+            message = {**message, "headers": [*own, *added]}
+        return send(message)
+
+    return adding
+
+
+def _not_twice(fields: Fields, own: Any) -> Fields:
+    if any(name.lower().startswith(SINGLE) for name, _ in own):
+        return [field for field in fields if not field[0].startswith(SINGLE)]
+    return fields
+
+
+def _path_of_mounted(scope: Scope) -> str:
+    """From servers that keep no raw path; some of them take the mount's own path off."""
+    path, root = scope["path"], scope.get("root_path", "").rstrip("/")
+    full = path if path == root or path.startswith(f"{root}/") else root + path
+    return quote(full, errors="surrogateescape")

@@ -1,0 +1,55 @@
+"""Header lines that tell a client where it stands.
+
+`RateLimit-Policy` and `RateLimit` are lists of structured fields (RFC 9651), as the IETF's draft on rate limit header fields defines them:
+
+    RateLimit-Policy: "per address";q=100;w=60      a hundred requests in 60 seconds
+    RateLimit: "per address";r=50;t=30              50 of them are left, for 30 seconds
+
+The name of a rule may hold what such a string may not; that is percent-encoded, so that two names stay two.
+"""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import quote
+
+from diana.core.decision import NEVER, Decision
+from diana.core.rule import Rule
+
+SECOND_US = 1_000_000
+LARGEST = 10**15 - 1
+"""A structured field's integer has at most 15 digits."""
+
+_UNSAFE = re.compile(r"[^\x20-\x7E]+")
+
+
+def policy_name(name: str) -> str:
+    """A rule's name in printable ASCII."""
+    return _UNSAFE.sub(lambda found: quote(found[0].encode("utf-8", "surrogatepass")), name)
+
+
+def quoted(name: str) -> str:
+    """A structured field's string."""
+    return '"' + policy_name(name).replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def policy_item(rule: Rule) -> str:
+    """`"name";q=10;w=1`; with a burst of its own also that. The window is left out if it is no whole number of seconds."""
+    limit, burst = rule.meter.limit, rule.meter.params.limit
+    item = f"{quoted(rule.name)};q={limit.rpu}"
+    if limit.unit_us % SECOND_US == 0:
+        item += f";w={limit.unit_us // SECOND_US}"
+    if burst != limit.rpu:
+        item += f";diana-burst={min(burst, LARGEST)}"
+    return item
+
+
+def seconds_up(micros: int) -> int:
+    """Whole seconds that are surely enough."""
+    return -(-micros // SECOND_US)
+
+
+def seconds_to_retry(denials: list[Decision]) -> int | None:
+    """After how many seconds all of these would let it pass; None if one of them never does."""
+    waits = [decision.outcome[2] for decision in denials]
+    return None if NEVER in waits else max(1, seconds_up(max(waits, default=1)))

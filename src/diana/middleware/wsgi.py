@@ -1,0 +1,170 @@
+"""Rules in front of a WSGI app: Flask, Django, Bottle, your own.
+
+A leaky bucket's delay sleeps the worker's thread, never longer than the queue allows: give such a rule a `max_wait` that your workers can
+bear. WSGI has no way to see that a client has left, so a place once taken is not given back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from diana.core.contracts import Client, Clock, Observer, Store
+from diana.core.policy import Policy
+from diana.core.request import Request, one_of
+from diana.guard import Guard
+from diana.middleware.answer import Answers, Fields
+from diana.middleware.given import policy_given
+from diana.middleware.identity import Finder, Finders, found
+from diana.waiting import Timer
+
+Environ = MutableMapping[str, Any]
+StartResponse = Callable[..., Any]
+App = Callable[[Any, Any], Iterable[bytes]]
+
+IN_WORDS = {
+    b"cache-control": "Cache-Control",
+    b"content-length": "Content-Length",
+    b"content-type": "Content-Type",
+    b"ratelimit": "RateLimit",
+    b"ratelimit-policy": "RateLimit-Policy",
+    b"retry-after": "Retry-After",
+    b"x-ratelimit-limit": "X-RateLimit-Limit",
+    b"x-ratelimit-remaining": "X-RateLimit-Remaining",
+    b"x-ratelimit-reset": "X-RateLimit-Reset",
+}
+SINGLE = "x-ratelimit-"
+WITHOUT_PREFIX = ("CONTENT_TYPE", "CONTENT_LENGTH")
+
+
+class EnvironHeaders:
+    """The headers of an environ, read when a rule asks for one."""
+
+    __slots__ = ("_environ",)
+
+    def __init__(self, environ: Environ) -> None:
+        self._environ = environ
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        for field, value in self._environ.items():
+            if field.startswith("HTTP_"):
+                yield field[5:].replace("_", "-"), value
+        for field in WITHOUT_PREFIX:
+            if self._environ.get(field):
+                yield field.replace("_", "-"), self._environ[field]
+
+
+class EnvironRequest(Request):
+    """What rules see of a WSGI environ; the environ itself is there as `environ`."""
+
+    __slots__ = ("environ",)
+
+    def __init__(self, environ: Environ, path: str | None = None) -> None:
+        super().__init__(
+            environ["REQUEST_METHOD"],
+            _path_of_mounted(environ) if path is None else path,
+            EnvironHeaders(environ),
+            environ.get("QUERY_STRING", ""),
+            environ.get("REMOTE_ADDR") or None,
+        )
+        self.environ = environ
+
+    def header_lines(self, name: str) -> list[str]:
+        field = name.upper().replace("-", "_")
+        line = self.environ.get(field if field in WITHOUT_PREFIX else f"HTTP_{field}")
+        return [line] if line else []
+
+    def header(self, name: str) -> str | None:
+        return one_of(self.header_lines(name))
+
+
+class RateLimitMiddleware:
+    """`app.wsgi_app = RateLimitMiddleware(app.wsgi_app, rules="diana.yaml")` for Flask; around any WSGI app.
+
+    `account` and `device` are functions of a `Request` that has the `environ` too. `close()` closes what it opened; a `guard` is closed
+    by whoever made it.
+    """
+
+    def __init__(
+        self,
+        app: App,
+        rules: str | Path | Policy | None = None,
+        *,
+        guard: Guard | None = None,
+        account: Finder | None = None,
+        device: Finder | None = None,
+        store: str | Store | Client | None = None,
+        clock: Clock | None = None,
+        observers: Sequence[str | Observer] = (),
+    ) -> None:
+        self.app = app
+        policy = policy_given(guard, rules, store, clock, observers)
+        self._owned = guard is None
+        if guard is None:
+            guard = Guard(policy, store, clock=clock, observers=observers)
+        self.guard = guard
+        self._timer = Timer(self.guard.clock)
+        finders = Finders(account, device).checked_sync()
+        self._finders = finders if finders else None
+        self._answers = Answers(policy)
+
+    def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+        request = EnvironRequest(environ)
+        guard = self.guard
+        if self._finders is not None:
+            needed = self._finders.needed(guard.policy, request)
+            request.identities = {kind: found(finder, request) for kind, finder in needed.items()}
+        verdict = guard.check(request)
+        self._answers = answers = self._answers.of(guard.policy)
+        if not verdict.allowed:
+            status, headers, body = answers.denial(verdict)
+            start_response(status_line(status), lines_from_fields(headers))
+            return [] if request.method == "HEAD" else [body]
+        if verdict.delay:
+            self._timer.sleep(verdict.delay)
+        fields = answers.fields(verdict)
+        return self.app(environ, _adding(fields, start_response) if fields else start_response)
+
+    def close(self) -> None:
+        """Close the stores that this middleware opened."""
+        if self._owned:
+            self.guard.close()
+
+
+def lines_from_fields(fields: Fields) -> list[tuple[str, str]]:
+    """Header lines as WSGI has them."""
+    return [(IN_WORDS[name], value.decode("latin-1")) for name, value in fields]
+
+
+def status_line(status: int) -> str:
+    """`503 Service Unavailable`."""
+    try:
+        return f"{status} {HTTPStatus(status).phrase}"
+    except ValueError:
+        return f"{status} Limited"
+
+
+def added(fields: Fields, own: Iterable[str]) -> list[tuple[str, str]]:
+    """The lines to add to a response that has fields of these names: of single numbers, the app's own are the only ones."""
+    lines = lines_from_fields(fields)
+    if any(name.lower().startswith(SINGLE) for name in own):
+        return [line for line in lines if not line[0].lower().startswith(SINGLE)]
+    return lines
+
+
+def _path_of_mounted(environ: Environ) -> str:
+    """As the client sent it, whatever the app is mounted at. It comes decoded once, so it is encoded once."""
+    path: str = environ.get("SCRIPT_NAME", "") + environ.get("PATH_INFO", "")
+    return quote(path, encoding="latin-1")
+
+
+def _adding(fields: Fields, start_response: StartResponse) -> StartResponse:
+    """`start_response` that adds header lines to the app's own."""
+
+    def start(status: str, headers: list[tuple[str, str]], *exc_info: Any) -> Any:
+        return start_response(status, [*headers, *added(fields, dict(headers))], *exc_info)
+
+    return start

@@ -1,0 +1,5 @@
+"""Rules in front of a WSGI app."""
+
+from diana.middleware.wsgi import RateLimitMiddleware
+
+__all__ = ["RateLimitMiddleware"]

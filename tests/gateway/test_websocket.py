@@ -1,0 +1,156 @@
+"""WebSockets through the gateway: real clients and real upstreams on both sides."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.sync.client import ClientConnection, connect
+from websockets.sync.server import Server, ServerConnection, serve
+
+from diana.gateway.sample import sample
+from tests.gateway.upstreams import (
+    HELLO,
+    OPEN,
+    PATIENCE,
+    gateway_to,
+    lines_of,
+    listening,
+    says,
+    upstream,
+)
+
+ended: list[tuple[int | None, str | None]] = []
+over = threading.Event()
+
+
+def talk(socket: ServerConnection) -> None:
+    path = socket.request.path if socket.request else ""
+    if path == "/bye":
+        return socket.close(4001, "until tomorrow")
+    if path == "/lost":
+        return socket.socket.close()
+    try:
+        for message in socket:
+            socket.send(message)
+    finally:
+        ended.append((socket.close_code, socket.close_reason))
+        over.set()
+    return None
+
+
+def only_with_a_cookie(socket: ServerConnection, request: Any) -> Any:
+    return socket.respond(403, "no\n") if request.path == "/private" else None
+
+
+@pytest.fixture(scope="module")
+def port() -> Iterator[int]:
+    server: Server = serve(
+        talk,
+        "127.0.0.1",
+        0,
+        select_subprotocol=lambda _, offered: next((one for one in offered if one == "b"), None),
+        process_request=only_with_a_cookie,
+    )
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    url = f"http://127.0.0.1:{server.socket.getsockname()[1]}"
+    limited = "limits: [{url: /once, rules: [{unit: hour, rpu: 1, status: 429}]}]"
+    with gateway_to(url, limited) as port:
+        yield port
+    server.shutdown()
+    thread.join()
+
+
+def client(port: int, path: str = "/", **options: Any) -> ClientConnection:
+    opened: ClientConnection = connect(
+        f"ws://127.0.0.1:{port}{path}", open_timeout=PATIENCE, **options
+    )
+    return opened
+
+
+def test_messages_go_to_and_fro(port: int) -> None:
+    with client(port) as socket:
+        for message in ("hello", b"\x00\xff", "", "\u20ac" * 100_000, b"x" * 1_000_000):
+            socket.send(message)
+            assert socket.recv(PATIENCE) == message
+
+
+def test_the_sample_service_echoes() -> None:
+    with (
+        listening(sample) as behind,
+        gateway_to(f"http://127.0.0.1:{behind}") as port,
+        client(port) as socket,
+    ):
+        socket.send("hello")
+        assert socket.recv(PATIENCE) == "hello"
+
+
+def test_the_upstream_chooses_the_protocol(port: int) -> None:
+    with client(port, subprotocols=["a", "b"]) as socket:
+        assert socket.subprotocol == "b"
+
+
+def test_the_closing_word_of_the_upstream_arrives(port: int) -> None:
+    with client(port, "/bye") as socket, pytest.raises(ConnectionClosed) as closed:
+        socket.recv(PATIENCE)
+    assert closed.value.rcvd is not None
+    assert (closed.value.rcvd.code, closed.value.rcvd.reason) == (4001, "until tomorrow")
+
+
+def test_the_closing_word_of_the_client_arrives(port: int) -> None:
+    ended.clear()
+    over.clear()
+    with client(port) as socket:
+        socket.close(4002, "done")
+    assert over.wait(PATIENCE)
+    assert ended == [(4002, "done")]
+
+
+def test_an_upstream_that_is_lost_is_no_normal_end(port: int) -> None:
+    with client(port, "/lost") as socket, pytest.raises(ConnectionClosed) as closed:
+        socket.recv(PATIENCE)
+    assert closed.value.rcvd is not None
+    assert closed.value.rcvd.code == 1011
+
+
+def test_the_handshake_is_limited(port: int) -> None:
+    with client(port, "/once") as socket:
+        socket.send("hello")
+        assert socket.recv(PATIENCE) == "hello"
+    with pytest.raises(InvalidStatus) as refused:
+        client(port, "/once")
+    assert refused.value.response.status_code == 429
+    assert "Retry-After" in refused.value.response.headers
+
+
+def test_a_handshake_that_the_upstream_refuses_is_refused(port: int) -> None:
+    with pytest.raises(InvalidStatus) as refused:
+        client(port, "/private")
+    assert refused.value.response.status_code == 403
+
+
+def test_an_upstream_that_speaks_no_websocket_is_a_502() -> None:
+    with upstream(says(HELLO)) as service, gateway_to(service.url) as port:
+        with pytest.raises(InvalidStatus) as refused:
+            client(port, "/a%2Fb?c", origin="http://shop", additional_headers={"X-Own": "1"})
+        assert refused.value.response.status_code == 502
+        assert service.heads[0].startswith(b"GET /a%2Fb?c HTTP/1.1\r\n")
+        lines = dict(lines_of(service.heads[0]))
+        assert (lines["origin"], lines["x-own"]) == ("http://shop", "1")
+        assert lines["x-forwarded-for"] == "127.0.0.1"
+        assert lines["upgrade"] == "websocket"
+
+
+def test_filters_guard_handshakes_too() -> None:
+    rules = f"filters: [access: {{deny: 127.0.0.1}}]\n{OPEN}"
+    with (
+        listening(sample) as behind,
+        gateway_to(f"http://127.0.0.1:{behind}", rules) as port,
+        pytest.raises(InvalidStatus) as refused,
+    ):
+        client(port)
+    assert refused.value.response.status_code == 403
