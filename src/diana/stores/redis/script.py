@@ -146,7 +146,7 @@ local function decide(word, first, count, at, now)
     local answer = take_one(KEYS[first + 1], limit_of(ARGV[at]), cost_of(ARGV[at + 1]), now)
     if answer then return answer end
   end
-  local answer, afters, texts, allowed = {1}, {}, {}, true
+  local answer, afters, texts, allowed = {1, 0, 0, 0, 0, 0}, {}, {}, true
   for place = 1, count do
     local limit, cost = limit_of(ARGV[at + 2 * place - 2]), cost_of(ARGV[at + 2 * place - 1])
     local kernel, params = limit.kernel, limit.params

@@ -65,17 +65,19 @@ class Plans:
 
     def prepared(self, charges: Charges) -> tuple[list[bytes], list[Any] | None]:
         """Keys, and what `acquire` takes for them; None if an algorithm is not known there."""
-        if len(charges) == 1:
-            ((meter, key, cost),) = charges
-            plan = self._plans.get(meter)
-            if (
-                plan is not None
-                and cost is ONE
-                and key.__class__ is str
-                and len(key) <= LONGEST_KEY
-            ):
-                argv = None if plan.limit is None else ["take", 1, plan.limit, cost]
-                return [plan.prefix + wire_text(key)], argv
+        plans = self._plans
+        keys: list[bytes] = []
+        argv: list[Any] = ["take", len(charges)]
+        for meter, key, cost in charges:
+            plan = plans.get(meter)
+            if plan is None or cost is not ONE or key.__class__ is not str:
+                break
+            if plan.limit is None or len(key) > LONGEST_KEY:
+                break
+            keys.append(plan.prefix + wire_text(key))
+            argv += (plan.limit, cost)
+        else:
+            return keys, argv
         keys = self.keys(charges)
         return keys, self.argv("take", charges) if self.all_in_lua(charges) else None
 
