@@ -81,7 +81,7 @@ def test_core_knows_the_standard_library_only_and_no_clock_io_or_log(path: Path)
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
 def test_nobody_but_stores_and_shells_asks_what_time_it_is(path: Path) -> None:
-    if part_of(path) in ("core", "actors", "algorithms", "sources"):
+    if part_of(path) in ("core", "actors", "algorithms"):
         assert not {"time", "datetime"} & {module.split(".")[0] for module in imports(path)}
 
 

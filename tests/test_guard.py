@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from diana import AsyncGuard, ConfigError, Guard, Policy, Request, StoreError, Verdict
-from diana.sources.file import rules_from_bytes
+from diana.sources.rules import rules_from_bytes
 from diana.stores.memory import MemoryStore
 from diana.testing import FakeClock
 

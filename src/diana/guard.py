@@ -12,7 +12,8 @@ from diana.core.policy import Policy
 from diana.core.request import Request
 from diana.core.verdict import Verdict
 from diana.judge import Judge, aperform, perform
-from diana.sources.file import load_rules
+from diana.sources.live import LiveRules
+from diana.sources.troubles import Trouble
 
 
 class _Guarding:
@@ -29,6 +30,7 @@ class _Guarding:
         observers: Sequence[str | Observer] = (),
     ) -> None:
         self._judge = Judge(policy, store, clock, observers)
+        self._live: LiveRules | None = None
         if type(self).check is Guard.check:
             self.check = self._judge.check  # one call less on every request
 
@@ -41,8 +43,21 @@ class _Guarding:
         clock: Clock | None = None,
         observers: Sequence[str | Observer] = (),
     ) -> Self:
-        """The rules of a file; `store` wins over the file's."""
-        return cls(load_rules(path), store, clock=clock, observers=observers)
+        """The rules of a file or a URL, and every change of them; `store` wins over the file's."""
+        live = LiveRules(path)
+        guard = cls(live.policy, store, clock=clock, observers=observers)
+        guard._live = live
+        live.follow(guard._judge.swap)
+        return guard
+
+    @property
+    def troubles(self) -> tuple[Trouble, ...]:
+        """What is wrong with where the rules come from; nothing, if all is well."""
+        return () if self._live is None else self._live.troubles
+
+    def _stop_following(self) -> None:
+        if self._live is not None:
+            self._live.close()
 
     @property
     def policy(self) -> Policy:
@@ -71,7 +86,8 @@ class Guard(_Guarding):
         drive(self._judge.refunding(verdict), perform)
 
     def close(self) -> None:
-        """Close the stores that this guard opened."""
+        """Close the stores that this guard opened, and follow its rules no longer."""
+        self._stop_following()
         drive(self._judge.closing(), perform)
 
 
@@ -90,5 +106,6 @@ class AsyncGuard(_Guarding):
         await adrive(self._judge.refunding(verdict), aperform)
 
     async def close(self) -> None:
-        """Close the stores that this guard opened."""
+        """Close the stores that this guard opened, and follow its rules no longer."""
+        self._stop_following()
         await adrive(self._judge.closing(), aperform)

@@ -80,7 +80,7 @@ class Judge:
         self.observers = tuple(map(_observer, observers))
         self.local = open_store(policy.settings.local_store)
         chosen = store
-        if chosen is None:
+        if chosen is None:  # not `or`: an empty store is false
             chosen = os.environ.get("DIANA_STORE") or policy.settings.store
         settings = policy.settings
         self.shared = self.local
@@ -100,31 +100,40 @@ class Judge:
         for observer in self.observers:
             if hasattr(observer, "watch") and hasattr(self.shared, "counts"):
                 observer.watch(self.shared.counts)
-        self.is_quick = self.one_store and not policy.has_shadows
-        """One question to a store that never makes anybody wait."""
         self.identity_errors = 0
         self._reported: set[str] = set()
 
+    @property
+    def is_quick(self) -> bool:
+        """One question to a store that never makes anybody wait."""
+        return self.one_store and not self.policy.has_shadows
+
+    def swap(self, policy: Policy) -> None:
+        """Other rules from now on; who is being judged is judged by those it began with. What was counted stays."""
+        self.policy = policy
+
     def check(self, request: Request) -> Verdict:
         """Whether every rule lets the request pass; if one denies, none is charged."""
-        if not self.is_quick:
+        policy = self.policy
+        if not self.one_store or policy.has_shadows:
             return drive(self.checking(request), perform)
         now = self.clock and self.clock()
-        rules, charges, refused_by = self._asked(self.policy.match(request), request)
+        rules, charges, refused_by = self._asked(policy.match(request), request)
         if refused_by is not None:
-            return self._told(self._refusal(refused_by, rules, charges, request, now))
+            return self._told(self._refusal(policy, refused_by, rules, charges, request, now))
         decisions = self.local.decide(charges, now)
-        verdict = self._verdict(rules, decisions, request)
+        verdict = self._verdict(policy, rules, decisions, request)
         return self._told(verdict) if self.observers else verdict
 
     def checking(self, request: Request) -> Steps[Verdict]:
         """The same where a store may have to be waited for."""
+        policy = self.policy
         now = self.clock and self.clock()
-        rules, charges, refused_by = self._asked(self.policy.match(request), request)
+        rules, charges, refused_by = self._asked(policy.match(request), request)
         if refused_by is not None:
-            return self._told(self._refusal(refused_by, rules, charges, request, now))
+            return self._told(self._refusal(policy, refused_by, rules, charges, request, now))
         rules, decisions = yield from self._decide(rules, charges, now)
-        return self._told(self._verdict(rules, decisions, request))
+        return self._told(self._verdict(policy, rules, decisions, request))
 
     def refunding(self, verdict: Verdict) -> Steps[None]:
         if not verdict.allowed:
@@ -242,9 +251,12 @@ class Judge:
         return self.local if rule.scope == "local" else self.shared
 
     def _verdict(
-        self, rules: tuple[Rule, ...], decisions: list[Decision], request: Request
+        self,
+        policy: Policy,
+        rules: tuple[Rule, ...],
+        decisions: list[Decision],
+        request: Request,
     ) -> Verdict:
-        policy = self.policy
         denied_by = None
         for decision in decisions:
             if not decision.outcome[0]:
@@ -266,6 +278,7 @@ class Judge:
 
     def _refusal(
         self,
+        policy: Policy,
         refusing: Rule,
         before: tuple[Rule, ...],
         charges: Charges,
@@ -282,7 +295,7 @@ class Judge:
                 asked.append(rule)
                 said.append(decision)
         said.append(self._denial(refusing, now))
-        return self._verdict((*asked, refusing), said, request)
+        return self._verdict(policy, (*asked, refusing), said, request)
 
     def _told(self, verdict: Verdict) -> Verdict:
         for observer in self.observers:

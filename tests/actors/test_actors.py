@@ -16,7 +16,7 @@ from diana.core.address import Proxies
 from diana.core.key import key_from_secret, key_from_value
 from diana.core.request import Contradiction
 from diana.core.url import url_from_spelling
-from diana.sources.file import rules_from_bytes
+from diana.sources.rules import rules_from_bytes
 from diana.testing import FakeClock
 
 BEGIN_US = 1_700_000_000_000_000

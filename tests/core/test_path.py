@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from diana import Guard, Request
 from diana.core.path import is_straight, path_of_segments, segments_of_path
-from diana.sources.file import rules_from_bytes
+from diana.sources.rules import rules_from_bytes
 from diana.testing import FakeClock
 
 LOGIN = [

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from diana import Policy, Request
 from diana.core.path import segments_of_path
-from diana.sources.file import rules_from_bytes
+from diana.sources.rules import rules_from_bytes
 
 
 def policy(*blocks: str) -> Policy:

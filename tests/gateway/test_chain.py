@@ -13,7 +13,8 @@ from diana.core.filter import App, Filter, made
 from diana.core.policy import Policy, Settings
 from diana.gateway.chain import gateway
 from diana.gateway.upstream import upstream_from_url
-from diana.sources.file import rules_from_bytes
+from diana.guard import AsyncGuard
+from diana.sources.rules import rules_from_bytes
 from tests.gateway.upstreams import (
     HELLO,
     ask,
@@ -53,7 +54,7 @@ def test_a_limited_request_reaches_neither_filters_nor_the_upstream() -> None:
     chain = [made(name, noting(seen, name), {}, Proxies()) for name in ("first", "second")]
     policy = Policy(rules.rules, settings=Settings(filters=tuple(chain)))
     with upstream(says(HELLO)) as service:
-        with listening(gateway(policy, upstream_from_url(service.url))) as port:
+        with listening(gateway(AsyncGuard(policy), upstream_from_url(service.url))) as port:
             statuses = [status_of(ask(port, get("/"))) for _ in range(5)]
         assert statuses == [200, 200, 503, 503, 503]
         assert seen == ["first", "second"] * 2
@@ -69,7 +70,7 @@ def test_who_is_answered_by_a_filter_goes_no_further() -> None:
     ]
     policy = Policy([], settings=Settings(filters=tuple(chain)))
     with upstream(says(HELLO)) as service:
-        with listening(gateway(policy, upstream_from_url(service.url))) as port:
+        with listening(gateway(AsyncGuard(policy), upstream_from_url(service.url))) as port:
             assert status_of(ask(port, get("/"))) == 418
         assert seen == ["first", "refusing"]
         assert service.heads == []
@@ -84,7 +85,8 @@ def test_the_access_log_has_the_denied_too() -> None:
     written = io.StringIO()
     with upstream(says(HELLO)) as service:
         target = upstream_from_url(service.url)
-        app = gateway(rules_from_bytes(TWICE.encode()), target, access_log=written)
+        guard = AsyncGuard(rules_from_bytes(TWICE.encode()))
+        app = gateway(guard, target, access_log=written)
         with listening(app) as port:
             for _ in range(3):
                 ask(port, get("/a?b", "User-Agent: test/1"))
@@ -158,7 +160,7 @@ def test_a_secret_that_is_missing_is_told_when_the_gateway_starts() -> None:
     rules = FILTERS.format("  - signature: {keys: {app: env DIANA_NO_SUCH_KEY}}")
     policy = rules_from_bytes(rules.encode())  # checking a file needs no secrets
     with pytest.raises(ConfigError, match="DIANA_NO_SUCH_KEY is not set") as caught:
-        gateway(policy, upstream_from_url("http://127.0.0.1:1"))
+        gateway(AsyncGuard(policy), upstream_from_url("http://127.0.0.1:1"))
     assert (caught.value.line, caught.value.path) == (2, "filters[0].keys")
 
 

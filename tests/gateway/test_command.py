@@ -199,7 +199,7 @@ def test_a_wrong_option_is_told_clearly(options: list[str], said: str, rules: st
 
 def test_without_rules_it_says_so() -> None:
     assert "Missing option '--rules'" in run("--sample").stderr
-    assert "File 'nowhere.yaml' does not exist" in run("--sample", "--rules", "nowhere.yaml").stderr
+    assert "nowhere.yaml: cannot be read: No such file" in run("--sample", "--rules", "nowhere.yaml").stderr
 
 
 def test_a_port_that_is_taken_is_said_so(rules: str) -> None:

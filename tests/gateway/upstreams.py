@@ -11,7 +11,8 @@ from diana.core.filter import App
 from diana.gateway.chain import gateway
 from diana.gateway.server import bound_socket, served_beside
 from diana.gateway.upstream import upstream_from_url
-from diana.sources.file import rules_from_bytes
+from diana.guard import AsyncGuard
+from diana.sources.rules import rules_from_bytes
 
 PATIENCE = 20.0
 """Seconds; a test that waits so long has failed."""
@@ -91,7 +92,7 @@ def gateway_to(
     target = upstream_from_url(
         url, own_host=own_host, connect_timeout=connect_timeout, read_timeout=read_timeout
     )
-    with listening(gateway(rules_from_bytes(rules.encode()), target)) as port:
+    with listening(gateway(AsyncGuard(rules_from_bytes(rules.encode())), target)) as port:
         yield port
 
 

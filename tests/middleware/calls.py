@@ -10,7 +10,7 @@ from urllib.parse import unquote_to_bytes
 
 from diana import Policy
 from diana.middleware.asgi import App, Message
-from diana.sources.file import rules_from_bytes
+from diana.sources.rules import rules_from_bytes
 
 PEER = "203.0.113.9"
 

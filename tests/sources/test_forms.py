@@ -9,7 +9,7 @@ import pytest
 
 from diana import ConfigError, Guard, Policy, Request, load_rules
 from diana.core.limit import Limit
-from diana.sources.file import rules_from_bytes
+from diana.sources.rules import rules_from_bytes
 from diana.testing import FakeClock
 
 SECOND_US = 1_000_000

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from diana import ConfigError, Policy, Request
 from diana.core.address import Proxies, address_from_text, network_from_spelling
-from diana.sources.file import rules_from_bytes
+from diana.sources.rules import rules_from_bytes
 
 VALID = [
     b"""\

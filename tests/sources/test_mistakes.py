@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from diana import ConfigError, load_rules
-from diana.sources.file import rules_from_bytes
+from diana.sources.rules import rules_from_bytes
 
 Told = list[tuple[int, int, str | None, str]]
 
@@ -172,13 +172,19 @@ def test_a_mistake_in_a_rule(lines: str, line: int, column: int, field: str, sai
     assert mistakes(text) == [(line, column, f"rules[0].{field}", said)]
 
 
+NO_PASSWORD = (
+    "no user or password in the URL of the rules; set DIANA_RULES_AUTHORIZATION in the environment"
+)
 IN_A_SETTING: list[tuple[str, int, int, str, str]] = [
     ("store_budget: 1m", 1, 15, "store_budget", "no request should wait so for a store; write from 1ms to 10s"),
     ("store_budget: fast", 1, 15, "store_budget", "'fast' is no duration; "
     "write second, minute, hour, day, or a number with ms, s, m, h or d such as 30s or 5m"),
     ("nodes: 0", 1, 8, "nodes", "'0' is no whole number from 1; write digits such as 10"),
     ("store: redis://:secret@host/x", 1, 8, "store", "behind the host stands the number of a database, such as /0"),
-    ("rules_from: http://x", 1, 13, "rules_from", "rules_from is not built yet in this version; remove it"),
+    ("rules_from: {keep: x}", 1, 13, "rules_from", "from where? write url: and the URL of the rules"),
+    ("rules_from: {url: 'http://x', kept: x}", 1, 31, "rules_from.kept", "'kept' is no field here; did you mean keep?"),
+    ("rules_from: http://me:secret@x/", 1, 13, "rules_from", NO_PASSWORD),
+    ("rules_from: file://etc/x", 1, 13, "rules_from", "a file is written file:///path/of/rules.yaml, with three slashes"),
     ("filters: []", 1, 10, "filters", "the list is empty; write at least one filter, or remove the field"),
     ("dashboard: on", 1, 12, "dashboard", "dashboard is not built yet in this version; remove it"),
     ("shed:\n  at: 5", 2, 3, "shed", "shed is not built yet in this version; remove it"),

@@ -242,3 +242,68 @@ def test_five_million_keys_through_a_store_of_one_million() -> None:
     assert max(third, fourth, fifth) <= 1.05 * second, sizes
     assert fifth <= 1.25 * first, sizes
     assert passed == "False"
+
+
+def vanishing(store: MemoryStore, count: int, at_us: int, version: int = 0) -> None:
+    """Requests under rules that nobody has heard of before, and nobody will again."""
+    for number in range(count):
+        meter = meter_from_limit(f"v{version} r{number}", Limit(5, 10**6), algorithms()["TB"], {})
+        assert store.decide([Charge(meter, "k")], at_us)[0]
+
+
+def test_rules_that_vanish_free_their_tables() -> None:
+    store = MemoryStore()
+    stays = meter_from_limit("stays", Limit(10**6, 10**6), algorithms()["TB"], {})
+    now = BEGIN_US
+    for version in range(5):
+        vanishing(store, 1_000, now, version)
+        now += 3_600 * 10**6
+        for _ in range(1_000):
+            store.decide([Charge(stays, "k")], now)
+        assert len(store) == 1
+        assert list(store._tables) == [stays.id]
+    assert len(store._numbered) <= 1_001, "freed numbers are used again"
+
+
+def test_a_table_with_keys_of_blocked_callers_stays_until_they_are_free() -> None:
+    store = MemoryStore(max_keys=10)
+    day = meter_from_limit("day", Limit(1, 86_400 * 10**6), algorithms()["TB"], {})
+    assert store.decide([Charge(day, "blocked")], BEGIN_US)[0]
+    for version in range(20):
+        vanishing(store, 50, BEGIN_US, version)
+    assert len(store) == 10
+    assert len(store._tables) == 10
+    assert not store.decide([Charge(day, "blocked")], BEGIN_US)[0]
+
+
+def test_a_limiter_keeps_its_table_though_it_is_empty() -> None:
+    clock = FakeClock(BEGIN_US)
+    store = MemoryStore()
+    limiter = Limiter("2/second", clock=clock, store=store, name="bound")
+    other = Limiter("1000000/second", clock=clock, store=store, name="other")
+    for _ in range(3):
+        assert limiter.take("k").remaining == 1
+        clock.advance(3_600)
+        for _ in range(10):
+            other.take("k")
+        assert len(store) == 1
+    assert [bool(limiter.take("k")) for _ in range(3)] == [True, True, False]
+
+
+def test_whoever_only_asks_leaves_nothing_behind() -> None:
+    store = MemoryStore()
+    meter = meter_from_limit("asked", Limit(5, 10**6), algorithms()["TB"], {})
+    store.peek([Charge(meter, "k")], BEGIN_US)
+    store.decide([Charge(meter, "k", 0)], BEGIN_US)
+    store.refund([Charge(meter, "k")], BEGIN_US, BEGIN_US)
+    store.reset(meter, "k")
+    assert (len(store), store._tables, store._numbered) == (0, {}, [])
+
+
+def test_two_new_keys_of_one_new_limit_meet_in_one_table() -> None:
+    store = MemoryStore()
+    meter = meter_from_limit("both", Limit(1, 10**9), algorithms()["TB"], {})
+    both = [Charge(meter, "a"), Charge(meter, "b")]
+    assert all(store.decide(both, BEGIN_US))
+    assert not any(store.decide(both, BEGIN_US))
+    assert (len(store), len(store._tables)) == (2, 1)

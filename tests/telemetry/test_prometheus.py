@@ -10,7 +10,7 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from diana import Guard, Request
-from diana.sources.file import rules_from_bytes
+from diana.sources.rules import rules_from_bytes
 from diana.telemetry.prometheus import PrometheusObserver
 from diana.testing import FakeClock
 from tests.servers.programs import REDIS_7

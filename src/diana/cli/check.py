@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from diana.core.errors import ConfigError
-from diana.sources.file import load_rules
+from diana.sources.rules import load_rules
 
 FINE, MISTAKEN, UNREADABLE = 0, 1, 2
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 import click
 
 from diana.core.duration import micros_from_spelling
-from diana.core.errors import ConfigError
+from diana.core.errors import ConfigError, SourceError
 from diana.core.policy import Policy
-from diana.sources.file import load_rules
+from diana.guard import AsyncGuard
 
 TRY = """\
 Try:
@@ -43,8 +43,8 @@ def _address(_: click.Context, __: click.Parameter, value: str) -> tuple[str, in
 @click.option(
     "--rules",
     required=True,
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="The rules file; its filters: are the chain behind the limiter.",
+    metavar="FILE|URL",
+    help="The rules file, whose filters: are the chain behind the limiter; or where rules come from. Changes are followed.",
 )
 @click.option(
     "--bind",
@@ -86,7 +86,7 @@ def _address(_: click.Context, __: click.Parameter, value: str) -> tuple[str, in
 def gateway(
     upstream: str | None,
     sample: bool,
-    rules: Path,
+    rules: str,
     bind: tuple[str, int],
     store: str | None,
     connect_timeout: float,
@@ -110,8 +110,9 @@ def gateway(
         raise click.ClickException(
             f"the gateway needs {missing.name}; run pip install 'diana-limiter[gateway]'"
         ) from None
-    policy = _policy(rules)
+    guard = _guard(rules, store)
     with ExitStack() as stack:
+        stack.callback(lambda: asyncio.run(guard.close()))
         try:
             if sample:
                 beside = stack.enter_context(server.bound_socket("127.0.0.1", 0))
@@ -124,23 +125,23 @@ def gateway(
                 own_host=rewrite_host,
             )
             listening = stack.enter_context(server.bound_socket(*bind))
-            app = chain(policy, target, store=store, access_log=sys.stdout if access_log else None)
+            app = chain(guard, target, access_log=sys.stdout if access_log else None)
         except ConfigError as error:
             raise click.ClickException(_told(error, rules)) from None
         address = f"http://{_shown(listening.getsockname())}"
-        _introduce(policy, address, "a sample service" if sample else upstream or "")
+        _introduce(guard.policy, address, "a sample service" if sample else upstream or "")
         server.serve(app, listening, grace_seconds=max(1, round(grace)))
     click.echo("Stopped.")
 
 
-def _policy(rules: Path) -> Policy:
+def _guard(rules: str, store: str | None) -> AsyncGuard:
     try:
-        return load_rules(rules)
-    except ConfigError as error:
+        return AsyncGuard.from_file(rules, store)
+    except (ConfigError, SourceError) as error:
         raise click.ClickException(f"these rules cannot be used:\n{error}") from None
 
 
-def _told(error: ConfigError, rules: Path) -> str:
+def _told(error: ConfigError, rules: str) -> str:
     if error.line is None:
         return str(error)
     return (

@@ -7,9 +7,14 @@ import click
 from diana.cli.check import check
 from diana.cli.completion import completion
 from diana.cli.demo import demo
+from diana.cli.diff import diff
 from diana.cli.explain import explain
 from diana.cli.gateway import gateway
 from diana.cli.nodes import nodes
+from diana.cli.pull import pull
+from diana.cli.push import push
+from diana.cli.rollback import rollback
+from diana.cli.watch import watch
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -18,5 +23,7 @@ def diana() -> None:
     """A rate limiter that is exact to the microsecond and never in the way."""
 
 
-for verb in (check, completion, demo, explain, gateway, nodes):
+VERBS = (check, completion, demo, diff, explain, gateway, nodes, pull, push, rollback, watch)
+
+for verb in VERBS:
     diana.add_command(verb)

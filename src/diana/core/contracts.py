@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from diana.core.charge import Charges
@@ -146,6 +146,40 @@ class AsyncStore(Protocol):
     async def reset(self, meter: Meter, key: str) -> None: ...
 
     async def close(self) -> None: ...
+
+
+class Edition(NamedTuple):
+    """What a source holds at some moment."""
+
+    text: bytes
+    version: str
+    """Another one for every change: who writes says which one it has seen."""
+
+
+class Source(Protocol):
+    """Where do rules come from? Blocking: it has a thread of its own, and sync and async users get the same thing.
+
+    By URL: an entry point in `diana.sources` named like the scheme, with `from_url(url)` and, if it can, `check_url(url)`.
+    """
+
+    def load(self) -> Edition:
+        """What is there now. SourceError if nobody answers within a few seconds, or if there is nothing."""
+
+    def watch(self, known: Edition) -> Iterator[Edition]:
+        """Every later edition, each within 2 s of being published; blocks between them. SourceError when the connection is lost."""
+
+    def close(self) -> None:
+        """Called from another thread: end a watch."""
+
+
+class Editable(Protocol):
+    """A source that can be written to, too: for `diana push` and `rollback`."""
+
+    def publish(self, text: bytes, seen: Edition | None) -> Edition:
+        """Replace `seen` (None: nothing was there) and keep it as the previous edition. SourceError if something else is there by now."""
+
+    def previous(self) -> Edition:
+        """What `publish` replaced last. SourceError if there is none."""
 
 
 class Observer(Protocol):

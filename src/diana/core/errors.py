@@ -6,6 +6,7 @@ DianaError
 ├── KeyTypeError    a key that is no str
 ├── PatienceError   a timeout that is no number of seconds from 0
 ├── StoreError      the store was asked for something that has no local answer
+│   └── SourceError   the rules cannot be had, or put, where they should be
 └── LimitExceeded   raised by @limit only; everywhere else a denial is a value
 """
 
@@ -78,6 +79,10 @@ class PatienceError(DianaError, ValueError):
 
 class StoreError(DianaError):
     """The store was asked for something that has no local answer, and did not give one."""
+
+
+class SourceError(StoreError):
+    """The rules cannot be had from where they should come, or not be put there."""
 
 
 class LimitExceeded(DianaError):

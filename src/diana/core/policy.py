@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import NamedTuple
 
 from diana.core.address import Proxies
 from diana.core.filter import FilterLine
@@ -28,6 +29,14 @@ class Answer:
     body: Body = field(default_factory=Body)
 
 
+class RulesFrom(NamedTuple):
+    """Where the rules come from, if not from here."""
+
+    url: str
+    keep: str | None = None
+    """A file for the last good copy."""
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
     store: str | None = None
@@ -36,6 +45,7 @@ class Settings:
     namespace: str = "diana"
     nodes: int | None = None
     """How many share a limit, while it is not known."""
+    rules_from: RulesFrom | None = None
     proxies: Proxies = field(default_factory=Proxies)
     answer: Answer = field(default_factory=Answer)
     filters: tuple[FilterLine, ...] = ()
@@ -65,12 +75,11 @@ class Policy:
         self.settings = settings or Settings()
         self.version = version
         self.warnings = tuple(warnings)
-        self._tree = SegmentTree((rule.url, rule) for rule in self.rules)
-        self._exempt = SegmentTree(exempt)
-        self._rank = {id(rule): rank for rank, rule in enumerate(self.rules)}
-        self._branches = any(None in rule.url.segments for rule in rules)
-        self._exempts = bool(exempt)
+        self.exempt = tuple(exempt)
+        """Urls that the rules of a block leave alone, each with the block's number."""
         self._by_method = any(rule.methods is not None for rule in rules)
+        # Of a thing apart, not of our own method: a circle would leave every replaced policy to the garbage collector.
+        self._matched = _Matching(self.rules, exempt).matched
         self._remembered = lru_cache(4_096)(self._matched)
         self.has_shadows = any(rule.mode == "shadow" for rule in rules)
         self.has_queues = any(rule.meter.algorithm.code == "LB" for rule in rules)
@@ -80,20 +89,6 @@ class Policy:
         path = request.path
         matched = self._remembered if len(path) <= LONGEST_REMEMBERED else self._matched
         return matched(path, request.method[:LONGEST_METHOD]) if self._by_method else matched(path)
-
-    def _matched(self, path: str, method: str | None = None) -> tuple[Rule, ...]:
-        segments = segments_of_path(path)
-        rules = self._tree.covering(segments)
-        if self._branches:
-            rules = tuple(sorted(rules, key=self._rank_of))
-        # A detour into an exempted path may lead elsewhere on a server that reads it otherwise.
-        if self._exempts and is_straight(path):
-            left_alone = self._exempt.covering(segments)
-            rules = tuple(rule for rule in rules if rule.block not in left_alone)
-        if method is not None:
-            counted = counted_as(method)
-            rules = tuple(rule for rule in rules if rule.methods is None or counted in rule.methods)
-        return rules
 
     def why_not(self, rule: Rule, request: Request) -> str:
         """Why a rule is not asked about a request, in words."""
@@ -107,6 +102,31 @@ class Policy:
         if rule.missing == "skip" and rule.key_of(request) is None:
             return f"the request has no {rule.actor}, and missing is skip"
         return "another rule had denied already"
+
+
+class _Matching:
+    """Which rules cover a path?"""
+
+    def __init__(self, rules: tuple[Rule, ...], exempt: Sequence[tuple[Url, int]]) -> None:
+        self._tree = SegmentTree((rule.url, rule) for rule in rules)
+        self._exempt = SegmentTree(exempt)
+        self._rank = {id(rule): rank for rank, rule in enumerate(rules)}
+        self._branches = any(None in rule.url.segments for rule in rules)
+        self._exempts = bool(exempt)
+
+    def matched(self, path: str, method: str | None = None) -> tuple[Rule, ...]:
+        segments = segments_of_path(path)
+        rules = self._tree.covering(segments)
+        if self._branches:
+            rules = tuple(sorted(rules, key=self._rank_of))
+        # A detour into an exempted path may lead elsewhere on a server that reads it otherwise.
+        if self._exempts and is_straight(path):
+            left_alone = self._exempt.covering(segments)
+            rules = tuple(rule for rule in rules if rule.block not in left_alone)
+        if method is not None:
+            counted = counted_as(method)
+            rules = tuple(rule for rule in rules if rule.methods is None or counted in rule.methods)
+        return rules
 
     def _rank_of(self, rule: Rule) -> int:
         return self._rank[id(rule)]

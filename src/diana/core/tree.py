@@ -17,7 +17,7 @@ class Node(Generic[Item]):
     __slots__ = ("any", "children", "own", "so_far")
 
     def __init__(self) -> None:
-        self.own: list[Item] = []
+        self.own: tuple[Item, ...] = ()
         self.so_far: tuple[Item, ...] = ()
         """Its own items and those of all nodes above."""
         self.children: dict[str, Node[Item]] | None = None
@@ -31,7 +31,7 @@ class SegmentTree(Generic[Item]):
             node = self._root
             for segment in url.segments:
                 node = _descend(node, segment)
-            node.own.append(item)
+            node.own += (item,)
         _sum_up(self._root)
 
     def covering(self, segments: tuple[str, ...]) -> tuple[Item, ...]:
@@ -76,6 +76,6 @@ def _sum_up(root: Node[Item]) -> None:
     waiting = [(root, root.so_far)]
     while waiting:
         node, above = waiting.pop()
-        node.so_far = (*above, *node.own) if node.own else above
+        node.so_far = above + node.own  # the same tuple, where one of them is empty
         below = list(node.children.values()) if node.children else []
         waiting += [(child, node.so_far) for child in below]

@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-from diana.core.contracts import Client, Store
-from diana.core.policy import Policy
 from diana.gateway.access_log import AccessLog, Stream
 from diana.gateway.proxy import Proxy
 from diana.gateway.upstream import Upstream
+from diana.guard import AsyncGuard
 from diana.middleware.asgi import App, RateLimitMiddleware
 
 
-def gateway(
-    policy: Policy,
-    upstream: Upstream,
-    *,
-    store: str | Store | Client | None = None,
-    access_log: Stream | None = None,
-) -> App:
-    """An ASGI app that any server can run; `serve` runs it on one that is set up for it."""
-    settings = policy.settings
+def gateway(guard: AsyncGuard, upstream: Upstream, *, access_log: Stream | None = None) -> App:
+    """An ASGI app that any server can run; `serve` runs it on one that is set up for it. The guard is closed by whoever made it."""
+    settings = guard.policy.settings
     app: App = Proxy(upstream, settings.proxies)
     for line in reversed(settings.filters):
         app = line.around(app)
-    app = RateLimitMiddleware(app, policy, store=store)
+    app = RateLimitMiddleware(app, guard=guard)
     return app if access_log is None else AccessLog(app, access_log, settings.proxies)

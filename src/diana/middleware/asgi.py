@@ -7,6 +7,7 @@ adds header lines to the one message that begins the response. All other message
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -17,7 +18,7 @@ from diana.core.request import Request, one_of
 from diana.core.verdict import Verdict
 from diana.guard import AsyncGuard
 from diana.middleware.answer import Answers, Fields
-from diana.middleware.given import policy_given
+from diana.middleware.given import either, opened
 from diana.middleware.held import Held
 from diana.middleware.identity import Finder, Finders, afound
 from diana.waiting import Timer
@@ -95,17 +96,14 @@ class RateLimitMiddleware:
         observers: Sequence[str | Observer] = (),
     ) -> None:
         self.app = app
-        policy = policy_given(guard, rules, store, clock, observers)
-
-        def opened() -> AsyncGuard:
-            return AsyncGuard(policy, store, clock=clock, observers=observers)
-
-        self._opened = opened
+        either(guard, rules, store, clock, observers)
+        self._opened = partial(opened, AsyncGuard, rules, store, clock, observers)
         self._owned, self._closed = guard is None, False
-        self.guard = opened() if guard is None else guard
+        self.guard = self._opened() if guard is None else guard
         self._timer = Timer(self.guard.clock)
         finders = Finders(account, device)
         self._finders = finders if finders else None
+        policy = self.guard.policy
         self._answers, self._version = Answers(policy), policy.version
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -23,7 +23,7 @@ from diana.core.errors import ConfigError
 from diana.core.verdict import Verdict
 from diana.guard import AsyncGuard, Guard
 from diana.middleware.answer import Answers, Fields
-from diana.middleware.given import RULES_FILE, policy_given
+from diana.middleware.given import RULES_FILE, opened
 from diana.middleware.identity import Finder, Finders, afound, found, is_async
 from diana.middleware.wsgi import EnvironRequest, added, lines_from_fields
 from diana.waiting import Timer
@@ -41,17 +41,17 @@ class RateLimitMiddleware:
         self.get_response = get_response
         store, clock = _setting("STORE"), _setting("CLOCK")
         observers = [_imported(observer) for observer in _setting("OBSERVERS") or ()]
-        policy = policy_given(None, _setting("RULES") or _rules_file(), None, None, ())
+        given = (_setting("RULES") or _rules_file(), store, clock, observers)
         account, device = _imported(_setting("ACCOUNT")), _imported(_setting("DEVICE"))
         self._is_async = iscoroutinefunction(get_response)
         if self._is_async:
             markcoroutinefunction(self)
-            self.aguard = AsyncGuard(policy, store, clock=clock, observers=observers)
+            self.aguard = opened(AsyncGuard, *given)
             self._finders = Finders(_awaited(account), _awaited(device))
         else:
-            self.guard = Guard(policy, store, clock=clock, observers=observers)
+            self.guard = opened(Guard, *given)
             self._finders = Finders(_called(account), _called(device))
-        self._answers = Answers(policy)
+        self._answers = Answers((self.aguard if self._is_async else self.guard).policy)
         self._timer = Timer(clock)
 
     def __call__(self, asked: HttpRequest) -> Any:

@@ -33,7 +33,7 @@ from diana.middleware.answer import Answers, Denial, Fields
 from diana.middleware.asgi import SINGLE, TRY_AGAIN_LATER, ScopeRequest
 from diana.middleware.identity import Finder, afound
 from diana.middleware.wsgi import lines_from_fields
-from diana.sources.file import rules_from_bytes
+from diana.sources.rules import rules_from_bytes
 from diana.waiting import Timer
 
 CHARGED = "diana.charged"

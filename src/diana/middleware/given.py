@@ -4,26 +4,39 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from diana.core.contracts import Client, Clock, Observer, Store
 from diana.core.errors import ConfigError
 from diana.core.policy import Policy
 from diana.guard import AsyncGuard, Guard
-from diana.sources.file import load_rules
 
 RULES_FILE = "diana.yaml"
 
+Kind = TypeVar("Kind", Guard, AsyncGuard)
 
-def policy_given(
+
+def either(
     guard: Guard | AsyncGuard | None,
     rules: str | Path | Policy | None,
     store: str | Store | Client | None,
     clock: Clock | None,
     observers: Sequence[str | Observer],
-) -> Policy:
-    """The guard's, or that of a file; both at once cannot be meant."""
-    if guard is None:
-        return rules if isinstance(rules, Policy) else load_rules(rules or RULES_FILE)
-    if observers or any(given is not None for given in (rules, store, clock)):
+) -> None:
+    """Both at once cannot be meant."""
+    given = any(thing is not None for thing in (rules, store, clock))
+    if guard is not None and (given or observers):
         raise ConfigError("a guard has its own rules, store, clock and observers; give either")
-    return guard.policy
+
+
+def opened(
+    kind: type[Kind],
+    rules: str | Path | Policy | None,
+    store: str | Store | Client | None,
+    clock: Clock | None,
+    observers: Sequence[str | Observer],
+) -> Kind:
+    """A guard of a policy, or of a file or URL, whose changes it follows."""
+    if isinstance(rules, Policy):
+        return kind(rules, store, clock=clock, observers=observers)
+    return kind.from_file(rules or RULES_FILE, store, clock=clock, observers=observers)

@@ -17,7 +17,7 @@ from diana.core.policy import Policy
 from diana.core.request import Request, one_of
 from diana.guard import Guard
 from diana.middleware.answer import Answers, Fields
-from diana.middleware.given import policy_given
+from diana.middleware.given import either, opened
 from diana.middleware.identity import Finder, Finders, found
 from diana.waiting import Timer
 
@@ -101,15 +101,13 @@ class RateLimitMiddleware:
         observers: Sequence[str | Observer] = (),
     ) -> None:
         self.app = app
-        policy = policy_given(guard, rules, store, clock, observers)
+        either(guard, rules, store, clock, observers)
         self._owned = guard is None
-        if guard is None:
-            guard = Guard(policy, store, clock=clock, observers=observers)
-        self.guard = guard
+        self.guard = guard or opened(Guard, rules, store, clock, observers)
         self._timer = Timer(self.guard.clock)
         finders = Finders(account, device).checked_sync()
         self._finders = finders if finders else None
-        self._answers = Answers(policy)
+        self._answers = Answers(self.guard.policy)
 
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         request = EnvironRequest(environ)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from diana.actors import ALSO_WRITTEN, Spelled, actor_from_spelling, key_of
+from diana.actors import ALSO_WRITTEN, KeyOf, Spelled, actor_from_spelling, key_of
 from diana.core.actor import Identity, Surroundings, told_by_code
 from diana.core.address import Proxies
 from diana.core.contracts import Algorithm
 from diana.core.duration import micros_from_spelling, spelling_from_micros
 from diana.core.errors import ConfigError
-from diana.core.limit import checked_limit
+from diana.core.limit import Limit, checked_limit
 from diana.core.meter import Meter, escaped, meter_from_limit
 from diana.core.plugins import algorithm_from_spelling
 from diana.core.policy import Answer, Policy, Settings
@@ -28,6 +28,19 @@ FIELDS_OF_EVERY_RULE = {
 }  # fmt: skip
 EXAMPLES = {"unit": "unit: minute", "rpu": "rpu: 100"}
 EVERYWHERE = url_from_spelling("/")
+WITHOUT_URL = [
+    ["all"],
+    ["account"],
+    ["actor"],
+    ["device"],
+    ["ip"],
+    ["host"],
+    ["path"],
+    ["header"],
+    ["query"],
+    ["cookie"],
+]
+"""Actors that are the same under every url."""
 
 
 def compile_policy(file: RulesFile, mistakes: Mistakes, version: str) -> Policy:
@@ -84,6 +97,9 @@ class _Compiler:
         self._identities = {
             kind: told_by_code(kind, self._identity(kind)) for kind in CHOSEN_BY_CLIENTS
         }
+        # Of ten thousand rules most are alike: what they share is made once, and is once in memory.
+        self._known_actors: dict[tuple[str, ...], tuple[list[Spelled], KeyOf]] = {}
+        self._known_meters: dict[tuple[object, ...], Meter] = {}
 
     def policy(self, version: str) -> Policy:
         rules: list[Rule] = []
@@ -108,7 +124,7 @@ class _Compiler:
             if not given.has(needed):
                 said = f"there is no {needed}; write {needed} here, such as {example}"
                 self._mistakes.add(given.wrong(needed, said))
-        actors = self._actors(block, given)
+        actors, key = self._actors_and_key(block, given)
         spelling = " + ".join(actor.spelling for actor in actors or ())
         url = block.fields["url"].value if "url" in block.fields else EVERYWHERE
         methods = block.fields["methods"].value if "methods" in block.fields else None
@@ -116,7 +132,7 @@ class _Compiler:
         name = value("name") or _default_name(url, methods, spelling, value("unit") or "second")
         parts = "|".join(map(escaped, (name, spelling, scope)))
         meter = self._meter(f"{self._settings.namespace}:{parts}", given)
-        if meter is None or actors is None or "url" not in block.fields:
+        if meter is None or key is None or "url" not in block.fields:
             return None
         missing = self._file.settings.get("missing")
         return Rule(
@@ -124,7 +140,7 @@ class _Compiler:
             url=url,
             methods=frozenset(methods) if methods else None,
             actor=spelling,
-            key_of=key_of(actors),
+            key_of=key,
             meter=meter,
             scope=scope,
             cost=value("cost") or 1,
@@ -136,6 +152,22 @@ class _Compiler:
             block=number,
             place=given.place,
         )
+
+    def _actors_and_key(
+        self, block: Block, given: _Given
+    ) -> tuple[list[Spelled] | None, KeyOf | None]:
+        fields: list[Field] = given.value("actor") or [Field("all", given.place)]
+        words = tuple(field.value for field in fields)
+        known = self._known_actors.get(words)
+        if known is not None:
+            return known
+        actors = self._actors(block, given)
+        if actors is None:
+            return None, None
+        found = actors, key_of(actors)
+        if len(words) == 1 and words[0].lower().split()[:1] in WITHOUT_URL:
+            self._known_actors[words] = found
+        return found
 
     def _actors(self, block: Block, given: _Given) -> list[Spelled] | None:
         url = block.fields["url"].value if "url" in block.fields else None
@@ -172,7 +204,7 @@ class _Compiler:
         try:
             limit = checked_limit(rpu, micros_from_spelling(unit))
             when_down = given.value("when_down") or "local"
-            meter = meter_from_limit(identity, limit, algorithm, options, when_down)
+            meter = self._like_others(identity, limit, algorithm, options, when_down)
         except ConfigError as error:
             about = error.path if error.path is not None and given.has(error.path) else "rpu"
             self._mistakes.add(given.wrong(about, error.message))
@@ -182,6 +214,25 @@ class _Compiler:
             said = f"cost {cost} can never pass: the most is {most}; write at most that"
             self._mistakes.add(given.wrong("cost", said))
         return meter
+
+    def _like_others(
+        self,
+        identity: str,
+        limit: Limit,
+        algorithm: Algorithm,
+        options: dict[str, Any],
+        when_down: str,
+    ) -> Meter:
+        """A meter under its own name, with all else of one that is just like it."""
+        kind = (algorithm.code, limit, when_down, *options.items())
+        like = self._known_meters.get(kind)
+        if like is None:
+            like = self._known_meters[kind] = meter_from_limit(
+                "", limit, algorithm, options, when_down
+            )
+        return Meter(
+            identity + like.id, like.limit, algorithm, like.params, like.options, when_down
+        )
 
     def _exceptions(self, block: Block) -> Iterator[Url]:
         if "url" not in block.fields or "except" not in block.fields:
@@ -229,6 +280,7 @@ class _Compiler:
             store_budget_us=value("store_budget", None),
             namespace=value("namespace", "diana"),
             nodes=value("nodes", None),
+            rules_from=value("rules_from", None),
             proxies=proxies,
             answer=answer,
             filters=compiled_filters(value("filters", []), proxies, self._mistakes),

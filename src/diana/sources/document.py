@@ -7,8 +7,7 @@ No aliases, anchors, tags or merges (a billion laughs), no depth without end, no
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
@@ -30,8 +29,7 @@ _IN_C = hasattr(yaml, "CSafeLoader")
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
-@dataclass(frozen=True, slots=True)
-class Scalar:
+class Scalar(NamedTuple):
     line: int
     column: int
     text: str
@@ -39,21 +37,28 @@ class Scalar:
     """Written without quotes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Mapping:
+class Mapping(NamedTuple):
     line: int
     column: int
     pairs: list[tuple[Scalar, Node]]
 
 
-@dataclass(frozen=True, slots=True)
-class Sequence:
+class Sequence(NamedTuple):
     line: int
     column: int
     items: list[Node]
 
 
 Node = Scalar | Mapping | Sequence
+
+NOTHING = Scalar(0, 0, "", True)
+
+
+def consumed(items: list[Node]) -> Iterator[Node]:
+    """Each once, and then it is gone: freeing a large document all at once would hold up whoever serves meanwhile."""
+    for number, item in enumerate(items):
+        items[number] = NOTHING
+        yield item
 
 
 def documents_from_bytes(content: bytes) -> list[Node]:
@@ -105,28 +110,30 @@ class _Events:
     """The parser's events, one ahead, with everything unwanted refused on the way."""
 
     def __init__(self, text: str) -> None:
-        self._events: Iterator[yaml.Event] = iter(yaml.parse(text, Loader=_Loader))
+        self._event = _Loader(text).get_event
         self._depth = 0
 
     def next(self) -> yaml.Event:
-        event = next(self._events)
-        if isinstance(event, yaml.AliasEvent):
-            raise _refused(event, "an alias (*); write the value out")
-        if getattr(event, "anchor", None) is not None:
-            raise _refused(event, "an anchor (&); write the value out where it is needed")
-        if isinstance(event, yaml.CollectionStartEvent | yaml.ScalarEvent) and event.tag not in (
-            None,
-            "!",
-        ):
-            tag = event.tag.replace("tag:yaml.org,2002:", "!!")
-            raise _refused(event, f"a tag ({tag}); write the plain value")
-        if isinstance(event, yaml.CollectionStartEvent):
-            self._depth += 1
-            if self._depth > DEEPEST:
-                raise _refused(event, f"nesting deeper than {DEEPEST}; no rule needs that")
+        event: yaml.Event = self._event()
+        if isinstance(event, yaml.NodeEvent):
+            self._refuse_surprises(event)
+            if isinstance(event, yaml.CollectionStartEvent):
+                self._depth += 1
+                if self._depth > DEEPEST:
+                    raise _refused(event, f"nesting deeper than {DEEPEST}; no rule needs that")
         elif isinstance(event, yaml.CollectionEndEvent):
             self._depth -= 1
         return event
+
+    def _refuse_surprises(self, event: yaml.NodeEvent) -> None:
+        if isinstance(event, yaml.AliasEvent):
+            raise _refused(event, "an alias (*); write the value out")
+        if event.anchor is not None:
+            raise _refused(event, "an anchor (&); write the value out where it is needed")
+        written: str | None = getattr(event, "tag", None)
+        if written is not None and written != "!":
+            tag = written.replace("tag:yaml.org,2002:", "!!")
+            raise _refused(event, f"a tag ({tag}); write the plain value")
 
 
 def _refused(event: yaml.Event, what: str) -> ConfigError:

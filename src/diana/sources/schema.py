@@ -15,8 +15,10 @@ from typing import NamedTuple
 from diana.core.address import network_from_spelling
 from diana.core.errors import ConfigError, shown
 from diana.core.plugins import algorithms, entries, plugin
+from diana.core.policy import RulesFrom
 from diana.core.rule import Place
-from diana.sources.document import Mapping, Node, Sequence
+from diana.sources import check_source
+from diana.sources.document import Mapping, Node, Sequence, consumed
 from diana.sources.filters import filter_reader
 from diana.sources.reader import (
     Field,
@@ -48,6 +50,10 @@ from diana.sources.values import (
     url_pattern,
 )
 
+SETTINGS = (
+    "store", "local_store", "store_budget", "namespace", "nodes", "rules_from", "identity", "missing", "response", "filters", "dashboard",
+)  # fmt: skip
+"""Of a node's own file; the rest may come from elsewhere."""
 MISSING = ("ip", "skip", "deny", "together")
 HEADERS = ("ietf", "legacy", "retry-after")
 
@@ -84,6 +90,32 @@ def read_file(
     return schema.file(documents)
 
 
+def read_remote(documents: list[Node], mistakes: Mistakes) -> RulesFile:
+    """What a remote document says. Limits and defaults only: whoever can write rules must not be able to move the counters elsewhere."""
+    if not documents:
+        mistakes.add(
+            ConfigError(
+                "the document is empty; write at least one url with rules", line=1, column=1
+            )
+        )
+    found = _Schema(mistakes, {}).file([_without_settings(node, mistakes) for node in documents])
+    return RulesFile(found.blocks, {}, found.defaults)
+
+
+def _without_settings(node: Node, mistakes: Mistakes) -> Node:
+    """A setting is one mistake, whatever it says: nobody is to read its value."""
+    if not isinstance(node, Mapping):
+        return node
+    kept = []
+    for key, value in node.pairs:
+        if key.text.lower() in SETTINGS:
+            said = f"{key.text} is a setting; a remote document holds limits and defaults only: put it into each node's own file"
+            mistakes.add(mistake(key, key.text.lower(), said))
+        else:
+            kept.append((key, value))
+    return Mapping(node.line, node.column, kept)
+
+
 class _Schema:
     def __init__(self, mistakes: Mistakes, environment: Environment[str, str]) -> None:
         self._mistakes = mistakes
@@ -95,7 +127,7 @@ class _Schema:
             "store_budget": budget,
             "namespace": namespace,
             "nodes": whole(1, 100_000),
-            "rules_from": not_yet("rules_from"),
+            "rules_from": self._rules_from,
             "identity": self._identity,
             "missing": choice(*MISSING),
             "defaults": self._defaults,
@@ -139,7 +171,7 @@ class _Schema:
         if not node.items:
             raise ConfigError("the list is empty; write at least one url with rules")
         blocks = []
-        for number, item in enumerate(node.items):
+        for number, item in enumerate(consumed(node.items)):
             if self._mistakes.full:
                 break
             here = f"{path}[{number}]"
@@ -178,7 +210,7 @@ class _Schema:
         if not node.items:
             raise ConfigError("the list is empty; write at least one rule, or remove the url")
         rules = []
-        for number, item in enumerate(node.items):
+        for number, item in enumerate(consumed(node.items)):
             if self._mistakes.full:
                 break
             here = f"{path}[{number}]"
@@ -232,6 +264,21 @@ class _Schema:
         check_url = getattr(plugin("stores", scheme), "check_url", None)
         if check_url is not None:
             check_url(url)
+        return url
+
+    def _rules_from(self, node: Node, path: str) -> RulesFrom:
+        """A URL, or a mapping of `url` and `keep`: a file for the last good copy."""
+        if not isinstance(node, Mapping):
+            return RulesFrom(self._source(node, path))
+        readers: dict[str, Read] = {"url": self._source, "keep": text}
+        found = fields(node, path, readers, self._mistakes)
+        if "url" not in found:
+            raise ConfigError("from where? write url: and the URL of the rules")
+        return RulesFrom(found["url"].value, found["keep"].value if "keep" in found else None)
+
+    def _source(self, node: Node, path: str) -> str:
+        url = self._url(node, path)
+        check_source(url)
         return url
 
     def _url(self, node: Node, path: str) -> str:

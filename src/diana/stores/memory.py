@@ -18,6 +18,7 @@ from __future__ import annotations
 import re
 from hashlib import sha256
 from time import monotonic_ns
+from typing import cast
 
 from diana.core.charge import ONE, Charges, checked_cost
 from diana.core.contracts import Clock, State, Take
@@ -36,6 +37,8 @@ GRACE_US = 1 << 25
 """A key is kept for half a minute more: one in steady use is not forgotten and met again every second."""
 OVERFULL = -1
 """As the moment to tend: at once."""
+UNLISTED = -1
+"""The number of a table that holds no key yet."""
 
 Kept = str | bytes
 """A key as it is kept; a long one as a digest, in bytes, which no key can be mistaken for."""
@@ -48,9 +51,11 @@ _new = tuple.__new__
 class Table:
     """The counters of one limit. A state of None is a key that was reset and still stands in an agenda."""
 
-    def __init__(self, number: int, meter: Meter) -> None:
-        self.number = number
+    def __init__(self, meter: Meter) -> None:
+        self.number = UNLISTED
         self.meter = meter
+        self.bound = False
+        """Somebody holds on to it, so it stays, however empty."""
         self.states: dict[Kept, State | None] = {}
         self.most = 0
 
@@ -88,6 +93,7 @@ class MemoryStore:
         self._taken, self._release = iter(self._lock.acquire, None), self._lock.release
         self._tables: dict[str, Table] = {}
         self._numbered: list[Table] = []
+        self._unused: list[int] = []
         self._expiring: Agenda[Table, Kept] = Agenda(self._numbered)
         self._blocked: Agenda[Table, Kept] = Agenda(self._numbered)
         self._due = NO_TIME
@@ -112,7 +118,8 @@ class MemoryStore:
 
     def bind(self, meter: Meter, clock: Clock | None = None) -> Take:
         with self._lock:
-            table = self._table(meter)
+            table = self._listed(self._table(meter))
+            table.bound = True
         taken, release = self._taken, self._release
         states, get = table.states, table.states.get
         decide, params, limit = meter.decide, meter.params, meter.params.limit
@@ -198,13 +205,33 @@ class MemoryStore:
         return outcome
 
     def _table(self, meter: Meter) -> Table:
+        """The limit's table; if it has none yet, one that is listed with its first key."""
         table = self._tables.get(meter.id)
         if table is None:
-            table = self._tables[meter.id] = Table(len(self._numbered), meter)
-            self._numbered.append(table)
-        elif table.meter is not meter:
+            return Table(meter)
+        if table.meter is not meter:
             table.meter = meter
         return table
+
+    def _listed(self, table: Table) -> Table:
+        """The table under which the limit is known, from now on if not before."""
+        table = self._tables.setdefault(table.meter.id, table)
+        if table.number == UNLISTED:
+            if self._unused:
+                table.number = self._unused.pop()
+                self._numbered[table.number] = table
+            else:
+                table.number = len(self._numbered)
+                self._numbered.append(table)
+        return table
+
+    def _unlist(self, table: Table) -> None:
+        """The last key is gone. If the rule is gone too, nothing is left of it; else the next key lists it again."""
+        del self._tables[table.meter.id]
+        self._unused.append(table.number)
+        # No agenda holds a key of it, so nobody looks here before the number is used again.
+        self._numbered[table.number] = cast("Table", None)
+        table.number = UNLISTED
 
     def _weigh(self, charges: Charges, now: int) -> tuple[list[Decision], list[Weighed], bool]:
         """Each charge by itself, and whether all pass; nothing is written yet."""
@@ -240,6 +267,8 @@ class MemoryStore:
 
     def _write(self, table: Table, key: Kept, state: State | None, now: int) -> None:
         """A key that may be new; if so, it is to be forgotten some day."""
+        if table.number == UNLISTED:
+            table = self._listed(table)
         known = key in table.states
         table.states[key] = state
         if not known:
@@ -293,6 +322,8 @@ class MemoryStore:
     def _forget(self, table: Table, key: Kept) -> None:
         table.forget(key)
         self._keys -= 1
+        if not table.states and not table.bound:
+            self._unlist(table)
 
 
 def _uncharged(decisions: list[Decision], weighed: list[Weighed]) -> list[Decision]:

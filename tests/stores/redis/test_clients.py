@@ -17,7 +17,7 @@ from diana import AsyncGuard, AsyncLimiter, Guard, Limiter, Request
 from diana.core.charge import Charge
 from diana.core.errors import ConfigError
 from diana.core.plugins import algorithms
-from diana.sources.file import load_rules
+from diana.sources.rules import load_rules
 from diana.stores.memory import MemoryStore
 from tests.servers.cluster import Cluster
 from tests.servers.ports import HOST

@@ -1,0 +1,185 @@
+"""Ten thousand rules change while requests are served: how long until the first decision by the new ones, and does anybody notice?
+
+A pause is the longest time between two decisions of one who does nothing but ask. On a busy machine the operating system makes pauses
+of its own; so the same is measured with nothing else going on, for comparison. The best of the rounds counts: a neighbour can only add.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from threading import Event, Thread
+from time import monotonic, perf_counter, sleep
+from typing import NamedTuple
+
+from benchmarks.report import Figure, Section, at_most
+from diana import AsyncGuard, Guard, Request
+from diana.sources.file import replace
+from diana.sources.rules import rules_from_bytes
+
+RULES = 10_000
+REQUEST = Request("GET", "/shop7/product7", peer="203.0.113.9")
+
+
+class Change(NamedTuple):
+    """Milliseconds."""
+
+    seen: float
+    """From the new file being there to the first decision by it."""
+    pause: float
+
+
+def run(quick: bool) -> Section:
+    rounds = 2 if quick else 5
+    reading = median(_reading_ms(number) for number in range(rounds))
+    swapping = median(_swapping_ms() for _ in range(rounds))
+    seen: list[float] = []
+    figures = [
+        Figure(
+            f"reading {RULES:,} rules", reading, "ms", note="alone, with the garbage collector on"
+        ),
+        Figure(
+            "swapping them in, to the first decision",
+            swapping,
+            "ms",
+            goals=(at_most(swapping, 200, "ms"),),
+        ),
+    ]
+    for who, measure in (("a serving thread", _in_a_thread), ("an event loop", _in_a_loop)):
+        changes = [_changed(measure, number) for number in range(rounds)]
+        alone = min(_alone(measure) for _ in range(rounds))
+        pause = min(change.pause for change in changes)
+        seen += [change.seen for change in changes]
+        note = f"{alone:.2f} ms with nothing else going on"
+        figures.append(
+            Figure(f"longest pause of {who}", pause, "ms", {}, note, (at_most(pause, 10, "ms"),))
+        )
+    whole = median(seen)
+    figures.append(
+        Figure(
+            "from the file being there to the first decision",
+            whole,
+            "ms",
+            note="with up to 550 ms until it is looked at",
+            goals=(at_most(whole, 2_000, "ms"),),
+        )
+    )
+    return Section(
+        name="swap",
+        title="other rules while requests are served",
+        how=f"{RULES:,} urls with a rule each, {len(_document(0)) >> 10} KiB, all of them changed at once, in a file that is replaced; "
+        f"{rounds} rounds. One thread, or one coroutine, asks for a decision again and again. "
+        "A pause is the longest time between two of its decisions, the least of the rounds.",
+        figures=figures,
+        quick=quick,
+    )
+
+
+def _document(number: int) -> bytes:
+    rules = (
+        f"- url: /shop{n % 100}/product{n // 100}\n"
+        f"  rules: [{{actor: ip, unit: second, rpu: {10**6 + number}}}]\n"
+        for n in range(RULES)
+    )
+    return "".join(rules).encode()
+
+
+def _reading_ms(number: int) -> float:
+    text = _document(number)
+    begin = perf_counter()
+    rules_from_bytes(text)
+    return (perf_counter() - begin) * 1e3
+
+
+def _swapping_ms() -> float:
+    guard = Guard(rules_from_bytes(_document(0)))
+    other = rules_from_bytes(_document(1))
+    guard.check(REQUEST)
+    begin = perf_counter()
+    guard._judge.swap(other)
+    assert guard.check(REQUEST).version == other.version
+    return (perf_counter() - begin) * 1e3
+
+
+Measure = Callable[[Path, Callable[[str], bool]], float]
+"""Ask until the version is as wanted; the longest pause in seconds."""
+
+
+def _changed(measure: Measure, number: int) -> Change:
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "rules.yaml"
+        path.write_bytes(_document(0))
+        new = _document(number + 1)
+        wanted = rules_from_bytes(new).version
+        there, seen = [0.0], [0.0]
+
+        def write() -> None:
+            sleep(0.2)
+            replace(path, new)
+            there[0] = monotonic()
+
+        def is_over(version: str) -> bool:
+            if version == wanted and not seen[0]:
+                seen[0] = monotonic()
+            # And a while longer: what is replaced has to be freed, too.
+            return bool(seen[0]) and monotonic() > seen[0] + 0.5
+
+        writer = Thread(target=write)
+        writer.start()
+        pause = measure(path, is_over)
+        writer.join()
+        return Change((seen[0] - there[0]) * 1e3, pause * 1e3)
+
+
+def _alone(measure: Measure) -> float:
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "rules.yaml"
+        path.write_bytes(_document(0))
+        end: list[float] = []
+
+        def is_over(_: str) -> bool:
+            if not end:
+                end.append(monotonic() + 2)
+            return monotonic() > end[0]
+
+        return measure(path, is_over) * 1e3
+
+
+def _in_a_thread(path: Path, is_over: Callable[[str], bool]) -> float:
+    guard = Guard.from_file(path)
+    longest, done = [0.0], Event()
+
+    def serve() -> None:
+        version, last = "", perf_counter()
+        while not is_over(version):
+            version = guard.check(REQUEST).version
+            now = perf_counter()
+            longest[0] = max(longest[0], now - last)
+            last = now
+        done.set()
+
+    thread = Thread(target=serve)
+    thread.start()
+    done.wait()
+    thread.join()
+    guard.close()
+    return longest[0]
+
+
+def _in_a_loop(path: Path, is_over: Callable[[str], bool]) -> float:
+    async def serve() -> float:
+        guard = AsyncGuard.from_file(path)
+        version, longest, last = "", 0.0, perf_counter()
+        while not is_over(version):
+            version = (await guard.check(REQUEST)).version
+            await asyncio.sleep(0)
+            now = perf_counter()
+            longest = max(longest, now - last)
+            last = now
+        await guard.close()
+        return longest
+
+    return asyncio.run(serve())

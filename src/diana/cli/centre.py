@@ -1,0 +1,82 @@
+"""What the verbs that talk with a config centre share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import cast
+
+import click
+
+from diana.core.contracts import Editable, Edition, Source
+from diana.core.errors import ConfigError, SourceError
+from diana.core.policy import Policy
+from diana.sources import is_url, open_source
+from diana.sources.difference import difference
+from diana.sources.live import shown_url
+from diana.sources.rules import load_rules, rules_from_remote
+
+URL_HELP = "file, http(s), etcd, redis, zookeeper, or an installed plug-in's"
+
+
+@contextmanager
+def opened(where: str) -> Iterator[Source]:
+    """A source, closed afterwards; whatever goes wrong is said and ends the command."""
+    try:
+        source = open_source(where)
+        try:
+            yield source
+        finally:
+            source.close()
+    except (ConfigError, SourceError) as error:
+        raise click.ClickException(str(error)) from None
+
+
+def editable(source: Source, where: str) -> Editable:
+    if not hasattr(source, "publish"):
+        raise click.ClickException(f"{shown_url(where)} can only be read")
+    return cast("Editable", source)
+
+
+def there_now(source: Source) -> Edition | None:
+    """What is there; None if nothing is, or nobody says: then why is shown, and publishing finds out which."""
+    try:
+        return source.load()
+    except SourceError as error:
+        click.secho(f"nothing to compare with: {error}", fg="yellow")
+        return None
+
+
+def policy_there(edition: Edition | None, where: str) -> Policy | None:
+    """The rules that are there; None if they are no rules."""
+    if edition is None:
+        return None
+    try:
+        return rules_from_remote(edition.text, shown_url(where))
+    except ConfigError:
+        return None
+
+
+def policy_at(where: str) -> Policy:
+    """Rules by path, where they may have settings, or by URL."""
+    if not is_url(where):
+        return load_rules(Path(where))
+    with opened(where) as source:
+        return rules_from_remote(source.load().text, shown_url(where))
+
+
+def count_of(policy: Policy) -> str:
+    count = len(policy.rules)
+    return f"{count} rule{'' if count == 1 else 's'}"
+
+
+def say_difference(old: Policy | None, new: Policy) -> bool:
+    """Whether there is one."""
+    lines = difference(old, new)
+    for line in lines:
+        colour = {"+": "green", "-": "red"}.get(line[0], "yellow")
+        click.secho(line, fg=colour)
+    if not lines:
+        click.echo("no rule changes")
+    return bool(lines)

@@ -1,0 +1,51 @@
+"""`diana push FILE URL`: other rules for the whole fleet."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from diana.cli.centre import (
+    URL_HELP,
+    count_of,
+    editable,
+    opened,
+    policy_there,
+    say_difference,
+    there_now,
+)
+from diana.core.errors import ConfigError
+from diana.sources.live import shown_url
+from diana.sources.rules import rules_from_remote
+
+
+@click.command(epilog=f"URL: {URL_HELP}.")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("url")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+def push(file: Path, url: str, yes: bool) -> None:
+    """Check FILE, show what it changes, and publish it at URL.
+
+    It replaces only what was shown: if somebody else publishes meanwhile, nothing happens. What it replaces is kept for `diana rollback`.
+    A remote document holds limits and defaults; settings stay in each node's own file.
+    """
+    text = file.read_bytes()
+    try:
+        new = rules_from_remote(text, str(file))
+    except ConfigError as error:
+        raise click.ClickException(f"nothing was published:\n{error}") from None
+    with opened(url) as source:
+        target = editable(source, url)
+        seen = there_now(source)
+        if seen is not None and seen.text == text:
+            click.echo("this is what is there already")
+            return
+        old = policy_there(seen, url)
+        if seen is not None and old is None:
+            click.secho("what is there now is no valid rules document", fg="yellow")
+        say_difference(old, new)
+        if not yes:
+            click.confirm(f"publish {count_of(new)} at {shown_url(url)}?", abort=True)
+        edition = target.publish(text, seen)
+    click.echo(f"published {count_of(new)}, version {edition.version}")

@@ -1,0 +1,37 @@
+"""`diana rollback URL`: the rules that were there before."""
+
+from __future__ import annotations
+
+import click
+
+from diana.cli.centre import (
+    URL_HELP,
+    count_of,
+    editable,
+    opened,
+    policy_there,
+    say_difference,
+    there_now,
+)
+from diana.sources.live import shown_url
+from diana.sources.rules import rules_from_remote
+
+
+@click.command(epilog=f"URL: {URL_HELP}.")
+@click.argument("url")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+def rollback(url: str, yes: bool) -> None:
+    """Publish again what the last push at URL replaced.
+
+    A second rollback undoes the first.
+    """
+    with opened(url) as source:
+        target = editable(source, url)
+        seen = there_now(source)
+        previous = target.previous()
+        new = rules_from_remote(previous.text, f"the previous rules at {shown_url(url)}")
+        say_difference(policy_there(seen, url), new)
+        if not yes:
+            click.confirm(f"publish {count_of(new)} again at {shown_url(url)}?", abort=True)
+        edition = target.publish(previous.text, seen)
+    click.echo(f"rolled back to {count_of(new)}, version {edition.version}")

@@ -1,0 +1,75 @@
+"""`diana watch URL`: every change of the rules, as it comes."""
+
+from __future__ import annotations
+
+import logging
+from datetime import datetime
+from threading import Event
+
+import click
+
+from diana.cli.centre import URL_HELP, count_of, say_difference
+from diana.core.errors import ConfigError, SourceError
+from diana.core.policy import Policy
+from diana.sources.live import LiveRules
+from diana.sources.troubles import Trouble
+
+LOOK_SECONDS = 0.2
+
+
+@click.command(epilog=f"URL: {URL_HELP}.")
+@click.argument("url")
+@click.option("--count", type=click.IntRange(1), help="End after so many changes.")
+def watch(url: str, count: int | None) -> None:
+    """Follow the rules at URL (or in a file) as a node would, and show what changes and what goes wrong."""
+    # What is logged is said here anyway.
+    logging.getLogger("diana").addHandler(logging.NullHandler())
+    try:
+        live = LiveRules(url)
+    except (ConfigError, SourceError) as error:
+        raise click.ClickException(str(error)) from None
+    told = Told(live, count)
+    click.echo(f"{now()} {count_of(live.policy)}, version {live.policy.version}")
+    live.follow(told.swap)
+    try:
+        while not told.enough.wait(LOOK_SECONDS):
+            told.look()
+    except KeyboardInterrupt:
+        pass
+    finally:
+        live.close()
+
+
+class Told:
+    """Says what it is told."""
+
+    def __init__(self, live: LiveRules, count: int | None) -> None:
+        self.enough = Event()
+        self._live = live
+        self._policy = live.policy
+        self._left = count
+        self._troubles: tuple[Trouble, ...] = ()
+
+    def swap(self, policy: Policy) -> None:
+        if policy is self._policy:
+            return
+        click.echo(f"{now()} {count_of(policy)}, version {policy.version}")
+        say_difference(self._policy, policy)
+        self._policy = policy
+        if self._left is not None:
+            self._left -= 1
+            if self._left <= 0:
+                self.enough.set()
+
+    def look(self) -> None:
+        troubles = self._live.troubles
+        if troubles != self._troubles:
+            self._troubles = troubles
+            for trouble in troubles:
+                click.secho(f"{now()} {trouble.message}", fg="red")
+            if not troubles:
+                click.secho(f"{now()} all is well again", fg="green")
+
+
+def now() -> str:
+    return datetime.now().strftime("%H:%M:%S")

@@ -1,0 +1,104 @@
+"""The last good copy of the remote rules survives a restart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from diana import Guard
+from tests.servers.waiting import until
+from tests.servers.web import WebServer
+from tests.sources.documents import ANY, document, local_file
+
+
+@pytest.fixture(autouse=True)
+def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("diana.sources.http.LOOK_SECONDS", 0.05)
+
+
+@pytest.fixture
+def web() -> Iterator[WebServer]:
+    with WebServer(document(7)) as web:
+        yield web
+
+
+@pytest.fixture
+def file(web: WebServer, tmp_path: Path) -> Path:
+    return local_file(tmp_path, f"{{url: '{web.url}', keep: {tmp_path}/kept.yaml}}")
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Path:
+    return tmp_path / "kept.yaml"
+
+
+def limit(guard: Guard) -> int:
+    return guard.check(ANY).decisions[0].limit
+
+
+def test_every_good_edition_is_kept_and_no_other(web: WebServer, file: Path, kept: Path) -> None:
+    guard = Guard.from_file(file)
+    until(lambda: kept.exists() and kept.read_bytes() == document(7), "it is kept")
+    web.document = document(8)
+    until(lambda: kept.read_bytes() == document(8), "the new one is kept")
+    web.document = b"url: nowhere"
+    until(lambda: guard.troubles, "the mistake is seen")
+    assert kept.read_bytes() == document(8)
+    guard.close()
+
+
+def test_who_starts_without_the_centre_has_what_it_said_last(
+    web: WebServer, file: Path, kept: Path
+) -> None:
+    first = Guard.from_file(file)
+    until(lambda: kept.exists(), "it is kept")
+    first.close()
+    web.stop()
+    second = Guard.from_file(file)
+    assert limit(second) == 7
+    assert [trouble.where for trouble in second.troubles] == ["remote"]
+    web.document = document(8)
+    web.start()
+    until(lambda: limit(second) == 8, "the centre is back")
+    until(lambda: second.troubles == (), "all is well again")
+    second.close()
+
+
+def test_a_centre_that_says_nonsense_at_the_start_is_as_good_as_none(
+    web: WebServer, file: Path, kept: Path
+) -> None:
+    kept.write_bytes(document(5))
+    web.document = b"limits: []"
+    guard = Guard.from_file(file)
+    assert limit(guard) == 5
+    assert "the list is empty" in guard.troubles[0].message
+    guard.close()
+
+
+@pytest.mark.parametrize(
+    "spoilt", [b"", b"url: /\n", b"store: memory://\nlimits: []\n", b"\xff" * 2_000_000]
+)
+def test_a_spoilt_copy_is_told_and_the_local_rules_hold(
+    web: WebServer, file: Path, kept: Path, spoilt: bytes
+) -> None:
+    kept.write_bytes(spoilt)
+    web.stop()
+    guard = Guard.from_file(file)
+    assert limit(guard) == 1
+    assert {trouble.where for trouble in guard.troubles} == {"remote", "kept"}
+    web.start()
+    until(lambda: guard.troubles == (), "the centre is back, and the copy is good again")
+    assert (limit(guard), kept.read_bytes()) == (7, document(7))
+    guard.close()
+
+
+def test_a_copy_that_cannot_be_written_hinders_nobody(web: WebServer, tmp_path: Path) -> None:
+    file = local_file(tmp_path, f"{{url: '{web.url}', keep: {tmp_path}/nowhere/kept.yaml}}")
+    guard = Guard.from_file(file)
+    assert limit(guard) == 7
+    until(lambda: guard.troubles, "it is told")
+    assert guard.troubles[0].where == "kept"
+    assert "cannot be written" in guard.troubles[0].message
+    guard.close()

@@ -1,0 +1,229 @@
+"""Which rules hold: remote before local, the last good ones before none, and what is wrong is told once."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from time import monotonic
+
+import pytest
+
+from diana import ConfigError, Guard
+from diana.core.errors import SourceError
+from tests.servers.ports import free_port
+from tests.servers.waiting import until
+from tests.servers.web import Visit, WebServer
+from tests.sources.documents import ANY, document, local_file, version
+
+WRONG = b"url: /\nrules:\n  - {unit: day, rpu: none}\n"
+
+
+@pytest.fixture(autouse=True)
+def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("diana.sources.http.LOOK_SECONDS", 0.05)
+    monkeypatch.setattr("diana.sources.file.LOOK_SECONDS", 0.05)
+
+
+@pytest.fixture
+def web() -> Iterator[WebServer]:
+    with WebServer(document(7)) as web:
+        yield web
+
+
+@pytest.fixture
+def guard(web: WebServer, tmp_path: Path) -> Iterator[Guard]:
+    """Of a file with a limit of 1 whose remote rules say 7."""
+    guard = Guard.from_file(local_file(tmp_path, web.url))
+    yield guard
+    guard.close()
+
+
+def until_limit(guard: Guard, rpu: int) -> None:
+    until(lambda: guard.policy.rules[0].rpu == rpu, f"the limit is {rpu}")
+
+
+def errors(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [
+        record.getMessage()
+        for record in caplog.records
+        if record.name == "diana" and record.levelno >= logging.ERROR
+    ]
+
+
+def test_the_remote_rules_win_from_the_first_request_on(guard: Guard) -> None:
+    verdict = guard.check(ANY)
+    assert verdict.decisions[0].limit == 7
+    assert verdict.version == version(document(7))
+    assert guard.troubles == ()
+
+
+def test_a_change_is_swapped_in_and_keeps_the_count(guard: Guard, web: WebServer) -> None:
+    assert guard.check(ANY).decisions[0].remaining == 6
+    for rpu in (9, 8):
+        web.document = document(rpu)
+        until_limit(guard, rpu)
+    verdict = guard.check(ANY)
+    assert (verdict.decisions[0].remaining, verdict.version) == (6, version(document(8)))
+
+
+def refused(visit: Visit) -> None:
+    visit.answer(500, b"")
+
+
+def silent(visit: Visit) -> None:
+    visit.web.released.wait()
+
+
+@pytest.mark.parametrize("fault", [refused, silent])
+def test_who_starts_without_the_centre_starts_soon_with_the_local_rules_and_heals(
+    web: WebServer, tmp_path: Path, fault: object
+) -> None:
+    web.fault = fault  # type: ignore[assignment]
+    begin = monotonic()
+    guard = Guard.from_file(local_file(tmp_path, web.url))
+    assert monotonic() - begin < 1.9
+    assert guard.check(ANY).decisions[0].limit == 1
+    until(lambda: guard.troubles, "the trouble is seen")
+    web.released.set()
+    web.fault = None
+    until_limit(guard, 7)
+    until(lambda: guard.troubles == (), "all is well again")
+    guard.close()
+
+
+def test_a_centre_that_is_lost_later_leaves_its_last_good_rules(
+    guard: Guard, web: WebServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    web.stop()
+    until(lambda: guard.troubles, "the loss is seen")
+    assert [trouble.where for trouble in guard.troubles] == ["remote"]
+    assert guard.check(ANY).decisions[0].limit == 7
+    web.start()
+    until(lambda: guard.troubles == (), "it is found again")
+    assert guard.check(ANY).decisions[0].remaining == 5
+    assert len(errors(caplog)) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (WRONG, ":3:22: rules[0].rpu: 'none' is no whole number from 1"),
+        (b"limits: []\n", ":1:9: limits: the list is empty"),
+        (b"url: /\nrules: []\n", ":2:8: rules: the list is empty"),
+        (b"", ":1:1: the document is empty"),
+        (b"# nothing but a comment\n", ":1:1: the document is empty"),
+        (b"limits: {\n", ":2:1: this is no YAML"),
+        (b"\x00\xff\x16", ":1:2: this is not UTF-8"),
+        (b"<html>502 Bad Gateway</html>", ":1:1: '<html>502 Bad Gateway</html>' where a url"),
+        (b"defaults: {unit: day}\n", ":1:1: limits: there are no limits"),
+        (None, ": answered 404"),
+    ],
+)
+def test_what_is_no_rules_is_told_once_with_its_place_and_changes_nothing(
+    guard: Guard,
+    web: WebServer,
+    caplog: pytest.LogCaptureFixture,
+    text: bytes | None,
+    said: str,
+) -> None:
+    guard.check(ANY)
+    web.document = text
+    until(lambda: guard.troubles, "the trouble is seen")
+    (trouble,) = guard.troubles
+    assert f"{web.url}{said}" in trouble.message
+    asked = len(web.visits)
+    until(lambda: len(web.visits) > asked + 2, "it is asked again and again")
+    assert errors(caplog) == [f"the last good rules stay: {trouble.message}"], "told once"
+    verdict = guard.check(ANY)
+    assert (verdict.decisions[0].remaining, verdict.version) == (5, version(document(7)))
+    web.document = document(7)
+    until(lambda: guard.troubles == (), "all is well again")
+    web.document = document(8)
+    until_limit(guard, 8)
+    assert guard.check(ANY).decisions[0].remaining == 5
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "store: redis://elsewhere",
+        "local_store: memory://",
+        "rules_from: ${SECRET}",
+        "identity: {account: ip}",
+        "dashboard: on",
+        "Response: {status: 200}",
+        "missing: skip",
+        "namespace: other",
+    ],
+)
+def test_a_remote_document_with_settings_is_refused(
+    guard: Guard, web: WebServer, setting: str
+) -> None:
+    web.document = f"{setting}\nlimits:\n- {{url: /, rules: [{{unit: day, rpu: 9}}]}}\n".encode()
+    until(lambda: guard.troubles, "the trouble is seen")
+    name = setting.partition(":")[0]
+    assert guard.troubles[0].message == (
+        f"{web.url}:1:1: {name.lower()}: {name} is a setting; a remote document holds limits and defaults only: "
+        "put it into each node's own file"
+    )
+    assert guard.check(ANY).decisions[0].limit == 7
+
+
+def test_a_trouble_of_the_line_does_not_hide_that_the_document_is_wrong(
+    guard: Guard, web: WebServer
+) -> None:
+    web.document = WRONG
+    until(lambda: guard.troubles and ":3:22:" in guard.troubles[0].message, "the mistake is told")
+    web.stop()
+    until(lambda: ":3:22:" not in guard.troubles[0].message, "the loss is told")
+    web.start()
+    until(lambda: ":3:22:" in guard.troubles[0].message, "the mistake is told again")
+
+
+def test_the_local_file_changes_its_settings_and_not_the_remote_rules(
+    guard: Guard, web: WebServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "diana.yaml"
+    text = path.read_text()
+    path.write_text(f"response: {{status: 429}}\nstore_budget: 20ms\n{text}")
+    until(lambda: guard.policy.settings.answer.status == 429, "the new settings hold")
+    assert guard.check(ANY).decisions[0].limit == 7
+    assert "store_budget_us changed; that needs a restart" in caplog.text
+    path.write_text(f"identity: {{account: nonsense}}\n{text}")
+    until(lambda: guard.troubles, "the mistake is seen")
+    (trouble,) = guard.troubles
+    assert trouble.where == "file"
+    assert trouble.message.startswith(f"{path}:1:21: identity.account: 'nonsense' is no actor")
+    assert guard.policy.settings.answer.status == 429
+    path.write_text(text)
+    until(lambda: guard.troubles == (), "all is well again")
+    assert guard.policy.settings.answer.status == 503
+
+
+def test_a_file_alone_is_followed(tmp_path: Path) -> None:
+    path = tmp_path / "rules.yaml"
+    path.write_bytes(document(3))
+    guard = Guard.from_file(path)
+    guard.check(ANY)
+    path.write_bytes(WRONG)
+    until(lambda: guard.troubles, "the mistake is seen")
+    path.unlink()
+    until(lambda: "cannot be read" in guard.troubles[0].message, "the loss is seen")
+    assert guard.check(ANY).decisions[0].remaining == 1
+    path.write_bytes(document(4))
+    until_limit(guard, 4)
+    assert guard.troubles == ()
+    assert guard.check(ANY).decisions[0].remaining == 1
+    guard.close()
+
+
+def test_a_url_alone_has_nothing_to_fall_back_on(web: WebServer) -> None:
+    guard = Guard.from_file(web.url)
+    assert guard.check(ANY).decisions[0].limit == 7
+    guard.close()
+    with pytest.raises(SourceError, match="refused"):
+        Guard.from_file(f"http://127.0.0.1:{free_port()}/")
+    web.document = WRONG
+    with pytest.raises(ConfigError, match=":3:22:"):
+        Guard.from_file(web.url)

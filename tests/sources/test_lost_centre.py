@@ -1,0 +1,131 @@
+"""A Redis that freezes or dies, at the start and in the middle of a watch: the last good rules decide, and it heals."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from time import monotonic
+
+import pytest
+
+from diana import Guard
+from tests.servers.programs import VALKEY_9
+from tests.servers.proxy import FaultProxy
+from tests.servers.server import Server
+from tests.servers.waiting import until
+from tests.sources.documents import ANY, document, local_file
+
+KEY = "diana:rules"
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with Server(VALKEY_9) as server:
+        publish(server, 7)
+        yield server
+
+
+def publish(server: Server, rpu: int) -> None:
+    server.ask("SET", KEY, document(rpu))
+    server.ask("PUBLISH", KEY, "changed")
+
+
+def limit(guard: Guard) -> int:
+    return guard.check(ANY).decisions[0].limit
+
+
+def started(file: Path) -> Guard:
+    """A start is never delayed by more than a second, whatever the centre does."""
+    begin = monotonic()
+    guard = Guard.from_file(file)
+    assert monotonic() - begin < 1.9
+    return guard
+
+
+def test_frozen_at_the_start(server: Server, tmp_path: Path) -> None:
+    server.freeze()
+    guard = started(local_file(tmp_path, server.url))
+    assert limit(guard) == 1
+    until(lambda: guard.troubles, "the trouble is seen")
+    server.thaw()
+    until(lambda: limit(guard) == 7, "it heals")
+    until(lambda: guard.troubles == (), "all is well")
+    guard.close()
+
+
+def test_dead_at_the_start(server: Server, tmp_path: Path) -> None:
+    server.kill()
+    guard = started(local_file(tmp_path, server.url))
+    assert limit(guard) == 1
+    server.restart()
+    until(lambda: guard.troubles and "there is no key" in guard.troubles[0].message, "it is empty")
+    assert limit(guard) == 1
+    publish(server, 7)
+    until(lambda: limit(guard) == 7, "it heals")
+    guard.close()
+
+
+def test_frozen_in_the_middle_of_a_watch(server: Server, tmp_path: Path) -> None:
+    guard = started(local_file(tmp_path, server.url))
+    server.freeze()
+    until(lambda: guard.troubles, "the trouble is seen")
+    assert limit(guard) == 7
+    server.thaw()
+    publish(server, 8)
+    until(lambda: limit(guard) == 8, "it heals")
+    until(lambda: guard.troubles == (), "all is well")
+    guard.close()
+
+
+def test_dead_in_the_middle_of_a_watch_and_back_with_nothing(
+    server: Server, tmp_path: Path
+) -> None:
+    guard = started(local_file(tmp_path, server.url))
+    server.kill()
+    until(lambda: guard.troubles, "the trouble is seen")
+    server.restart()
+    until(lambda: "there is no key" in guard.troubles[0].message, "it is empty")
+    assert limit(guard) == 7, "a missing key is never no limits"
+    publish(server, 9)
+    until(lambda: limit(guard) == 9, "it heals")
+    guard.close()
+
+
+def test_what_changed_while_the_line_was_cut_is_read_after_the_reconnection(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("diana.sources.redis.LOOK_SECONDS", 3_600)
+    with FaultProxy(server.port) as proxy:
+        guard = started(local_file(tmp_path, proxy.url))
+        assert limit(guard) == 7
+        proxy.refuse()
+        until(lambda: guard.troubles, "the trouble is seen")
+        publish(server, 8)
+        assert limit(guard) == 7
+        proxy.pass_on()
+        until(lambda: limit(guard) == 8, "it is read again")
+        guard.close()
+
+
+def test_cut_in_the_middle_of_a_document(server: Server, tmp_path: Path) -> None:
+    with FaultProxy(server.port) as proxy:
+        guard = started(local_file(tmp_path, proxy.url))
+        proxy.half_reply()
+        publish(server, 8)
+        until(lambda: guard.troubles, "the trouble is seen")
+        assert limit(guard) == 7
+        proxy.pass_on()
+        until(lambda: limit(guard) == 8, "it heals")
+        guard.close()
+
+
+def test_a_document_of_ten_megabytes(server: Server, tmp_path: Path) -> None:
+    guard = started(local_file(tmp_path, server.url))
+    server.ask("SET", KEY, b"#" * 10_000_000)
+    server.ask("PUBLISH", KEY, "changed")
+    until(lambda: guard.troubles, "the trouble is seen")
+    assert "more than 1,048,576 bytes" in guard.troubles[0].message
+    assert limit(guard) == 7
+    publish(server, 8)
+    until(lambda: limit(guard) == 8, "it heals")
+    guard.close()
