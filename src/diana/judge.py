@@ -23,7 +23,7 @@ from diana.core.policy import Policy
 from diana.core.request import Contradiction, Request
 from diana.core.rule import Rule
 from diana.core.verdict import Verdict
-from diana.stores import asynchronous, open_store
+from diana.stores import asynchronous, open_store, refund_verb
 from diana.stores.clock import checked_clock, wall_us
 
 log = logging.getLogger("diana")
@@ -142,7 +142,8 @@ class Judge:
             if decision:
                 charge = (rule.meter, decision.key, decision.cost)
                 now = self.clock and self.clock()
-                yield Ask(self._store_of(rule), "refund", ([charge], decision.at, now))
+                refund = refund_verb(decision)
+                yield Ask(self._store_of(rule), refund, ([charge], decision.at, now))
 
     def closing(self) -> Steps[None]:
         for store in self.owned:

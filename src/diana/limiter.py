@@ -15,7 +15,7 @@ from diana.core.exchange import adrive, drive
 from diana.core.limit import limits_from_spelling
 from diana.core.meter import Meter, escaped, meter_from_limit
 from diana.core.plugins import algorithm_from_spelling
-from diana.stores import asynchronous, open_store
+from diana.stores import asynchronous, open_store, refund_verb
 from diana.waiting import (
     Ask,
     Lines,
@@ -118,7 +118,8 @@ class Limiter:
         """Take a charge back, as far as it still counts. A denial has nothing to give back."""
         if decision and decision.cost:
             charges, now = self._limits.asked(decision.key, decision.cost)
-            self._store.refund(charges, decision.at, now)
+            refund = getattr(self._store, refund_verb(decision))
+            refund(charges, decision.at, now)
 
     def reset(self, key: str) -> None:
         """Forget the key."""
@@ -190,7 +191,8 @@ class AsyncLimiter:
         """Take a charge back, as far as it still counts. A denial has nothing to give back."""
         if decision and decision.cost:
             charges, now = self._limits.asked(decision.key, decision.cost)
-            await self._store.refund(charges, decision.at, now)
+            refund = getattr(self._store, refund_verb(decision))
+            await refund(charges, decision.at, now)
 
     async def reset(self, key: str) -> None:
         """Forget the key."""

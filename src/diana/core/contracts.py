@@ -113,7 +113,10 @@ class Store(Protocol):
         """What `decide` would answer; nothing is written."""
 
     def refund(self, charges: Charges, at: int, now: int | None = None) -> None:
-        """Take back charges that were made at `at`, as far as they still count."""
+        """Take back charges that were made at `at`, as far as they still count.
+
+        A store that gives degraded decisions has a `refund_here` beside it, for those.
+        """
 
     def reset(self, meter: Meter, key: str) -> None:
         """Forget the key."""

@@ -88,7 +88,7 @@ class Answers:
         """Header lines of an allowed answer. Rules in the shadow are not in them."""
         rules, decisions = verdict.rules, verdict.decisions
         seen = self._seen.get(id(rules))
-        told = seen[1] if seen is not None and seen[0] is rules else self._tell(rules)
+        told = seen[1] if seen is not None and seen[0] is rules else self._notice(rules)
         if told.shadows:
             asked = zip(rules, decisions, strict=True)
             decisions = tuple(decision for rule, decision in asked if rule.mode == "enforce")
@@ -147,8 +147,17 @@ class Answers:
     def _body(self, first: Rule | None) -> Body:
         return self._answer.body if first is None or first.body is None else first.body
 
+    def _notice(self, rules: tuple[Rule, ...]) -> _Told:
+        """The next request to the same path is given the same tuple of rules, and finds at once what is told of them."""
+        told = self._tell(rules)
+        if self._ours.issuperset(map(id, rules)):
+            if len(self._seen) >= MOST_KEPT:
+                self._seen.clear()
+            self._seen[id(rules)] = rules, told
+        return told
+
     def _tell(self, rules: tuple[Rule, ...]) -> _Told:
-        """Kept for the next request to the same path, which is given the same tuple of rules.
+        """Kept for whoever is asked by the same rules, be it in another tuple: a denial makes its own.
 
         Not if they are no longer ours: rules may have been exchanged while a request was judged by the former ones.
         """
@@ -156,12 +165,10 @@ class Answers:
         told = self._told.get(ids)
         if told is None:
             told = _told(rules)
-        if self._ours.issuperset(ids):
-            for kept in (self._told, self._seen):
-                if len(kept) >= MOST_KEPT:
-                    kept.clear()
-            self._told[ids] = told
-            self._seen[id(rules)] = rules, told
+            if self._ours.issuperset(ids):
+                if len(self._told) >= MOST_KEPT:
+                    self._told.clear()
+                self._told[ids] = told
         return told
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, cast
 
 from diana.core.contracts import AsyncStore, Client, Store
+from diana.core.decision import Decision
 from diana.core.errors import ConfigError
 from diana.core.plugins import plugin
 from diana.stores.at_once import AtOnce
@@ -13,7 +14,7 @@ from diana.stores.at_once import AtOnce
 def open_store(store: str | Store | Client, **settings: Any) -> Store:
     """A store by URL; the scheme names the entry point. Of the settings it is given those that its class names in `settings`."""
     if not isinstance(store, str):
-        if callable(getattr(store, "execute_command", None)):
+        if callable(getattr(store, "execute_command", None)) and not isinstance(store, type):
             return _opened(plugin("stores", "redis"), "from_client", store, settings)
         if isinstance(store, type) or not callable(getattr(store, "bind", None)):
             raise ConfigError(
@@ -38,3 +39,8 @@ def asynchronous(store: Store) -> AsyncStore:
     """A store for coroutines: its own asynchronous side, or itself, if it never makes anybody wait."""
     side: AsyncStore | None = getattr(store, "asynchronous", None)
     return AtOnce(store) if side is None else side
+
+
+def refund_verb(decision: Decision) -> str:
+    """A store that decides by itself when it is lost has a `refund_here` for what it decided so."""
+    return "refund_here" if decision.degraded else "refund"

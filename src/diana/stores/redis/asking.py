@@ -38,6 +38,15 @@ class Short(NamedTuple):
     """When, by the clock here or the one given."""
 
 
+class Made(NamedTuple):
+    """A charge that was made."""
+
+    charge: tuple[Meter, str, int]
+    at: int
+    here: bool
+    """Because the store was lost."""
+
+
 class Asking:
     def __init__(
         self,
@@ -123,9 +132,12 @@ class Asking:
             decisions.update(zip(group.places, some, strict=True))
         return [decisions[place] for place in range(len(charges))]
 
-    def refunding(self, charges: Charges, at: int, now: int | None) -> Steps[None]:
+    def refunding(
+        self, charges: Charges, at: int, now: int | None, here: bool = False
+    ) -> Steps[None]:
+        """`here`: what was decided here, while the store was lost."""
         yield from self._questions.look_first()
-        yield from self._refund([(charge, at) for charge in charges], now)
+        yield from self._refund([Made(charge, at, here) for charge in charges], now)
 
     def resetting(self, meter: Meter, key: str) -> Steps[None]:
         (wire_key,) = self._plans.keys([(meter, key, ONE)])
@@ -176,24 +188,28 @@ class Asking:
         ]
         if not passed:
             return
-        yield from self._refund([(charge, decisions[place].at) for place, charge in passed], now)
+        made = [
+            Made(charge, decisions[place].at, decisions[place].degraded) for place, charge in passed
+        ]
+        yield from self._refund(made, now)
         found = yield from self.peeking([(meter, key, 0) for _, (meter, key, _) in passed], now)
         for (place, charge), decision in zip(passed, found, strict=True):
             decisions[place] = decision._replace(cost=charge[2])
 
-    def _refund(
-        self, charged: Sequence[tuple[tuple[Meter, str, int], int]], now: int | None
-    ) -> Steps[None]:
-        """Charges and when they were made; what is lost on the way runs off by itself."""
-        keys = self._plans.keys([charge for charge, _ in charged])
+    def _refund(self, charged: Sequence[Made], now: int | None) -> Steps[None]:
+        """Where each was charged, if it was at all; what is lost on the way runs off by itself."""
+        keys = self._plans.keys([made.charge for made in charged])
         errands: list[Errand] = []
-        for key, (charge, at) in zip(keys, charged, strict=True):
+        for key, (charge, at, here) in zip(keys, charged, strict=True):
             self._denials.forget(key)
-            if not self._fallback.refund(charge, key, at, now):
-                server, (meter, _, cost) = self._questions.server_of(key), charge
-                if server is not None:
-                    change = refund_one(meter, cost, at)
-                    errands.append(Swap(server, [key], [meter], change, now))
+            meter, _, cost = charge
+            if here and meter.when_down != "local":
+                continue  # let pass without a charge
+            if here and self._fallback.refund(charge, key, at, now):
+                continue  # else it was settled meanwhile: it is the store's to give back
+            server = self._questions.server_of(key)
+            if server is not None:
+                errands.append(Swap(server, [key], [meter], refund_one(meter, cost, at), now))
         yield from self._questions.carried_out(errands)
         for key in keys:
             self._denials.forget(key)  # somebody may have been denied before it arrived

@@ -40,10 +40,12 @@ class ClientServer:
 
     @property
     def down(self) -> bool:
-        if not self._lost or monotonic() < self._again:
-            return self._lost
-        self._again = monotonic() + PAUSE  # this one tries; the others go on without
-        return False
+        return self._lost and monotonic() < self._again
+
+    def _try(self) -> None:
+        """Whoever asks while it is lost tries; the others go on without."""
+        if self._lost:
+            self._again = monotonic() + PAUSE
 
     def lost(self, error: Lost) -> None:
         self._again = monotonic() + PAUSE
@@ -64,6 +66,7 @@ class ClientServer:
     async def atalk(self, talk: Talk) -> Any:
         if not self._is_asynchronous:
             return await asyncio.to_thread(self._talk, talk)
+        self._try()
         try:
             answer = await adrive(talk, self._aperform)
         except Lost as error:
@@ -77,6 +80,7 @@ class ClientServer:
             raise ConfigError(
                 "this client is asynchronous; use AsyncLimiter or AsyncGuard, or give another client"
             )
+        self._try()
         try:
             answer = drive(talk, self._perform)
         except Lost as error:

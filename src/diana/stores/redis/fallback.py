@@ -39,7 +39,7 @@ class Fallback:
     def __init__(self, nodes: int) -> None:
         self.nodes = nodes
         """How many share a limit now."""
-        self._store = MemoryStore(MOST_KEYS)
+        self._store = MemoryStore(2 * MOST_KEYS)
         self._lock = fork_safe_lock()
         self._debts: dict[bytes, Debt] = {}
         self._shares: dict[tuple[Meter, int], Meter] = {}

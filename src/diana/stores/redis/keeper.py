@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import logging
 import random
-import socket
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from queue import Empty, SimpleQueue
 from threading import Event, Thread, current_thread
 from time import monotonic
 
@@ -18,8 +18,9 @@ from diana.core.limit import Limit
 from diana.core.meter import Meter, meter_from_limit
 from diana.core.plugins import algorithms
 from diana.stores.lock import fork_safe_lock
+from diana.stores.redis.connector import Connector
 from diana.stores.redis.fallback import Debt, Fallback
-from diana.stores.redis.link import CONNECT_SECONDS, Link, open_socket
+from diana.stores.redis.link import CONNECT_SECONDS
 from diana.stores.redis.messenger import EXPECTED, Messenger
 from diana.stores.redis.publishing import Publisher
 from diana.stores.redis.registry import BEAT_SECONDS, Registration
@@ -65,7 +66,8 @@ class Keeper:
         self._registration = Registration(namespace)
         self._thread: Thread | None = None
         self._starting = fork_safe_lock()
-        self._called = Event()
+        self._called: SimpleQueue[None] = SimpleQueue()
+        self._connectors: dict[Server, Connector] = {}
         self._closed = False
         self._look = True
         self.looked = Event()
@@ -87,7 +89,15 @@ class Keeper:
 
     def wake(self) -> None:
         self.ensure()
-        self._called.set()
+        self._called.put(None)
+
+    def wanted_by(self, server: Server) -> None:
+        """It is short of connections, or lost."""
+        connector = self._connectors.get(server)
+        if connector is not None and not server.down:
+            connector.wake()
+        else:
+            self.wake()
 
     def look_around(self) -> None:
         """A key was not where it should be."""
@@ -103,13 +113,15 @@ class Keeper:
     def stop(self) -> None:
         """Do not wait for it."""
         self._closed = True
-        self._called.set()
+        self._called.put(None)
 
     def close(self) -> None:
         self.stop()
         thread = self._thread
         if thread is not None and thread is not current_thread():
             thread.join(2 * CONNECT_SECONDS)
+        for connector in list(self._connectors.values()):
+            connector.join(CONNECT_SECONDS)
         self._let_go()
 
     def abandon(self) -> None:
@@ -120,24 +132,34 @@ class Keeper:
 
     def _server(self, endpoint: Endpoint) -> Server:
         slot_of = slot_of_key if self._has_slots else None
-        server = Server(endpoint, self._greeting, self._budget, self.wake, self._count, slot_of)
+        server = Server(
+            endpoint, self._greeting, self._budget, self.wanted_by, self._count, slot_of
+        )
         server.clock.when_set_back = self._when_set_back
         return server
 
     def _work(self) -> None:
         while not self._closed:
-            self._called.clear()
             try:
                 pause = self._round()
             except Exception:
                 log.exception("the keeper of the store stumbled; it goes on")
                 pause = LONGEST_PAUSE
-            self._called.wait(pause)
+            self._wait(pause)
         self._leave()
         self._let_go()
 
+    def _wait(self, seconds: float) -> None:
+        """Until called, at most so long; however often it was called meanwhile."""
+        with suppress(Empty):
+            self._called.get(timeout=max(0.001, seconds))
+            while True:
+                self._called.get_nowait()
+
     def _let_go(self) -> None:
         """By whoever is last: a store that was dropped has nobody else, and one that is closed may not wait for the thread."""
+        for connector in list(self._connectors.values()):
+            connector.stop()
         for server in self.topology.servers:
             server.close()
         self._messenger.hang_up_all_but(())
@@ -166,39 +188,25 @@ class Keeper:
         except Lost as error:
             self._messenger.complain("look", f"the store cannot be found: {error}; trying on")
             if not servers:
-                self._called.wait(FIRST_PAUSE + random.random() * LONGEST_PAUSE)  # noqa: S311
+                self.looked.set()
+                self._wait(FIRST_PAUSE + random.random() * LONGEST_PAUSE)  # noqa: S311
         else:
             self._messenger.is_well("look")
         self.looked.set()
         self._messenger.hang_up_all_but(self.topology.servers)
+        for server in [known for known in self._connectors if known not in self.topology.servers]:
+            self._connectors.pop(server).stop()
 
     def _serve(self, server: Server) -> None:
-        """Connections, before somebody has to wait for them."""
-        try:
-            while (turn := server.next_turn()) is not None:
-                greeted = self._opened(server)
-                server.turn_is_served()
-                try:
-                    turn.loop.call_soon_threadsafe(turn.attach, greeted)
-                except RuntimeError:  # the loop is closed
-                    greeted.close()
-            while server.is_short_of_links():
-                server.add_link(self._opened(server))
-            if not server.known_to_it:
+        """Connections, and what others find there."""
+        connector = self._connectors.get(server)
+        if connector is None:
+            self._connectors[server] = Connector(server)
+        else:
+            connector.wake()
+        if not server.known_to_it:
+            with self._troubles_of(server):
                 self._publisher.publish(server)
-        except Lost as error:
-            server.lost(error)
-
-    def _opened(self, server: Server) -> socket.socket:
-        """A socket; before the first is used, the server's time is heard, or that command could not say how long it may write."""
-        greeted = open_socket(server.endpoint, server.greeting)
-        if not server.clock.is_set:
-            try:
-                Link(greeted).converse(hear(server.clock), monotonic() + CONNECT_SECONDS)
-            except EXPECTED:
-                greeted.close()
-                raise
-        return greeted
 
     def _heal_if_due(self, server: Server) -> None:
         if monotonic() < self._due.get(server, 0.0):
@@ -207,7 +215,8 @@ class Keeper:
             self._probe(server)
             self._publisher.publish(server)
             self._settle(server)
-        except EXPECTED:
+        except EXPECTED as error:
+            server.still_lost(error)
             self._messenger.hang_up(server)
             failures = self._failures[server] = self._failures.get(server, -1) + 1
             pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(failures, 10))

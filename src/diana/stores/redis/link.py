@@ -22,6 +22,7 @@ from diana.stores.redis.url import Endpoint
 
 CONNECT_SECONDS = 1.0
 PIECE = 1 << 16
+EARLY_SECONDS = 0.005
 
 
 def open_socket(endpoint: Endpoint, greeting: Mapping[str, Any]) -> socket.socket:
@@ -87,7 +88,7 @@ class Link:
             reader.feed(greeted.recv(PIECE))
             reply = reader.gets()
         except (OSError, hiredis.ProtocolError) as error:
-            raise _lost(error) from None
+            raise _lost(error, deadline) from None
         if reply is not False:
             return reply
         self._awaited.append(1)
@@ -116,7 +117,7 @@ class Link:
             self._awaited.append(step.replies)
             self._socket.sendall(packed)
         except OSError as error:
-            raise _lost(error) from None
+            raise _lost(error, deadline) from None
 
     def receive(self, deadline: float) -> Any:
         """The reply to the oldest command without one; of several (to ASKING, and to what it goes before) the last."""
@@ -136,15 +137,17 @@ class Link:
                     raise Lost("the server has closed the connection")
                 reader.feed(piece)
         except (OSError, hiredis.ProtocolError) as error:
-            raise _lost(error) from None
+            raise _lost(error, deadline) from None
         return reply
 
     def close(self) -> None:
         self._socket.close()
 
 
-def _lost(error: OSError | hiredis.ProtocolError) -> Lost:
-    if isinstance(error, TimeoutError):
+def _lost(error: OSError | hiredis.ProtocolError, deadline: float) -> Exception:
+    if isinstance(error, TimeoutError) and error.errno is None:
+        if monotonic() < deadline - EARLY_SECONDS:
+            return error  # not the socket's: a signal handler's
         return Lost("no answer within the budget")
     if isinstance(error, OSError):
         return Lost(f"the connection broke: {error}")

@@ -78,7 +78,7 @@ def nodes_of_store(url: str, namespace: str | None = None) -> list[Node]:
     name = namespace or address.namespace or "diana"
 
     def server_at(endpoint: Endpoint) -> Server:
-        return Server(endpoint, address.greeting, CONNECT_SECONDS, lambda: None, lambda *_: None)
+        return Server(endpoint, address.greeting, CONNECT_SECONDS, lambda _: None, lambda *_: None)
 
     topology = topology_from_address(address, server_at)
     topology.look()

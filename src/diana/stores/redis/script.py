@@ -27,6 +27,7 @@ from typing import NamedTuple
 
 from diana.core.charge import WHOLE
 from diana.core.contracts import Algorithm, State
+from diana.core.limit import Limit
 from diana.core.meter import Meter
 from diana.core.plugins import algorithms
 
@@ -107,8 +108,8 @@ local function limit_of(text)
 end
 
 local function cost_of(text)
-  local cost = tonumber(text)
-  if not cost or cost < 0 or cost >= WHOLE or fmod(cost, 1) ~= 0 then
+  local cost = string.match(text, '^%d+$') and tonumber(text)
+  if not cost or cost >= WHOLE then
     error('DIANA a cost is a whole number, not ' .. tostring(text))
   end
   return cost
@@ -173,6 +174,7 @@ local function decide(word, first, count, at, now)
 end
 
 local now = tonumber(ARGV[1])
+if not now and ARGV[1] ~= '' then return redis.error_reply('DIANA a time is a whole number, or empty') end
 if not now then
   local time = redis.call('TIME')
   now = tonumber(time[1]) * 1000000 + tonumber(time[2])
@@ -183,6 +185,9 @@ if deadline and now > deadline then return {now, TOO_LATE} end
 local answers, at, first = {now}, 3, 0
 while at <= #ARGV do
   local word, count = ARGV[at], tonumber(ARGV[at + 1])
+  if not count or not (word == 'take' or word == 'look' or word == 'fill') then
+    return redis.error_reply('DIANA a request is take, look or fill and a number of counters, not ' .. tostring(word))
+  end
   local fine, answer = pcall(decide, word, first, count, at + 2, now)
   if not fine then answer = type(answer) == 'table' and answer.err or tostring(answer) end
   answers[#answers + 1] = answer
@@ -200,7 +205,7 @@ return answer
 
 SWAP = """
 -- The second half. ARGV: the latest time at which it may still write, or ""; then for each key what it held ("" for nothing), what it
--- is to hold ("" to leave it), and for how many ms. Gives 1 if all were as they were, and 0 and what is there if not.
+-- is to hold ("" to leave it, "-" for nothing), and for how many ms. Gives 1 if all were as they were, and 0 and what is there if not.
 local time = redis.call('TIME')
 local now, deadline = tonumber(time[1]) * 1000000 + tonumber(time[2]), tonumber(ARGV[1])
 if deadline and now > deadline then return {TOO_LATE} end
@@ -213,7 +218,11 @@ end
 if not same then return found end
 for place = 1, #KEYS do
   local after, life = ARGV[3 * place], ARGV[3 * place + 1]
-  if after ~= '' then redis.call('SET', KEYS[place], after, 'PX', life) end
+  if after == '-' then
+    redis.call('DEL', KEYS[place])
+  elseif after ~= '' then
+    redis.call('SET', KEYS[place], after, 'PX', life)
+  end
 end
 return {1}
 """
@@ -229,8 +238,10 @@ INIT = """
 -- Make a limit known, or change it, for all who look it up: KEYS the limit's own key, ARGV the limit as `acquire` takes it,
 -- and for how many ms it is to be known.
 -- What was counted stays: a counter is converted when it is next read.
-if not string.match(ARGV[1], '^%["[^"]+",%[[%d,]*%]%]$') then
-  return redis.error_reply('DIANA a limit is written ["CODE",[numbers]]')
+local code, numbers = string.match(ARGV[1], '^%["([^"]+)",%[([%d,]*)%]%]$')
+local _, count = string.gsub(numbers or '', '%d+', '')
+if not code or COUNTS[code] ~= count then
+  return redis.error_reply('DIANA a limit is written ["CODE",[numbers]], with as many numbers as the algorithm has')
 end
 redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
 return redis.status_reply('OK')
@@ -293,10 +304,21 @@ def scripts() -> dict[str, Script]:
         script("read", READ),
         script("swap", f"local TOO_LATE = {TOO_LATE}", SWAP),
         script("reset", RESET),
-        script("init", INIT),
+        script("init", _counts(algorithms().values()), INIT),
         script("beat", BEAT),
     )
     return {one.name: one for one in all_of_them}
+
+
+def _counts(known: Iterable[Algorithm]) -> str:
+    """How many numbers each algorithm's limits have."""
+    limit = Limit(1, 1_000_000)
+    counts = [
+        f"['{one.code}'] = {len(one.params(limit).numbers)}"
+        for one in known
+        if getattr(one, "lua", None) is not None
+    ]
+    return f"local COUNTS = {{{', '.join(sorted(counts))}}}"
 
 
 def wire_limit(meter: Meter) -> bytes | None:
@@ -308,7 +330,7 @@ def wire_limit(meter: Meter) -> bytes | None:
 
 
 def wire_state(state: State) -> bytes:
-    return ",".join(map(str, state)).encode()
+    return ",".join(map(str, state)).encode() or b"-"
 
 
 def state_from_wire(text: bytes | None) -> State | None:

@@ -11,15 +11,17 @@ import logging
 import socket
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from threading import Condition
+from queue import Empty, SimpleQueue
 from time import monotonic
 from typing import Any
+from weakref import WeakSet, finalize
 
-from hiredis import ReplyError, pack_command
+from hiredis import ReplyError
 
+from diana.stores.lock import fork_safe_lock
 from diana.stores.redis.link import Link
 from diana.stores.redis.script import TOO_LATE, scripts
-from diana.stores.redis.talk import Lost, NoLink, ServerClock, Talk, checked
+from diana.stores.redis.talk import Lost, NoLink, ServerClock, Talk, checked, pack
 from diana.stores.redis.turn import Turn
 from diana.stores.redis.url import Endpoint
 
@@ -35,7 +37,7 @@ class Server:
         endpoint: Endpoint,
         greeting: Mapping[str, Any],
         budget: float,
-        wake: Callable[[], None],
+        wake: Callable[[Server], None],
         count: Callable[..., None],
         slot_of: Callable[[bytes], int] | None = None,
     ) -> None:
@@ -43,6 +45,7 @@ class Server:
         self.endpoint = endpoint
         self.greeting = greeting
         self.clock = ServerClock()
+        self._reason_is_known = True
         self.down = False
         """The breaker: open while the server is lost."""
         self.known_to_it = False
@@ -51,10 +54,12 @@ class Server:
         self._wake = wake
         self._count = count
         self._slot_of = slot_of
-        self._free: deque[Link] = deque()
-        self._changed = Condition()
-        self._links = 0
+        # No Condition: a signal handler that raises in its Python code leaves it locked for ever. And a link that is lost to
+        # such a handler is gone from the set when nobody holds it any more.
+        self._free: SimpleQueue[Link | None] = SimpleQueue()
+        self._links: WeakSet[Link] = WeakSet()
         self._waiting = 0
+        self._lock = fork_safe_lock()
         self._turns: dict[int, Turn] = {}
         self._turns_wanted: deque[Turn] = deque()
         self._closed = False
@@ -73,9 +78,8 @@ class Server:
         sent = monotonic()
         latest = self.clock.at(int(deadline * 1_000_000)) if now is None else ""
         times = ("", latest) if now is None else (now, "")
-        packed = pack_command(
-            ("EVALSHA", scripts()["acquire"].sha, len(keys), *keys, *times, *argv)
-        )
+        words = (b"EVALSHA", scripts()["acquire"].sha, len(keys), *keys, *times, *argv)
+        packed = pack(words)
         try:
             link = self._borrowed(deadline)
         except NoLink as error:
@@ -138,12 +142,13 @@ class Server:
     def turn_of(self, loop: asyncio.AbstractEventLoop) -> Turn:
         """This loop's connection."""
         turn = self._turns.get(id(loop))
-        if turn is None or turn.loop is not loop:
-            for known, other in list(self._turns.items()):
-                if other.loop.is_closed():
-                    other.close()
-                    del self._turns[known]
-            turn = Turn(
+        return turn if turn is not None and turn.loop is loop else self._new_turn(loop)
+
+    def _new_turn(self, loop: asyncio.AbstractEventLoop) -> Turn:
+        with self._lock:
+            gone = [known for known, turn in self._turns.items() if turn.loop.is_closed()]
+            turns = [self._turns.pop(known) for known in gone]
+            turn = self._turns[id(loop)] = Turn(
                 loop,
                 self.clock,
                 self._budget,
@@ -152,17 +157,18 @@ class Server:
                 self._count_trip,
                 self._slot_of,
             )
-            self._turns[id(loop)] = turn
+        for other in turns:
+            other.close()
         return turn
 
-    def lost(self, error: Lost) -> None:
+    def lost(self, error: Lost | NoLink) -> None:
         """Open the breaker; said once."""
-        with self._changed:
+        with self._lock:
             if self.down or self._closed:
                 return
             self.down = True
             self.known_to_it = False
-            self._changed.notify_all()  # no link will come for who waits for one
+            self._reason_is_known = not isinstance(error, NoLink)
         self._count("breaker_opened")
         log.warning(
             "the store %s is lost (%s); each rule does what its when_down says",
@@ -170,7 +176,13 @@ class Server:
             error,
         )
         self.drop_links()
-        self._wake()
+        self._wake(self)
+
+    def still_lost(self, error: Exception) -> None:
+        """Why, if who found it lost could not know: that no connection came in time says nothing."""
+        if not self._reason_is_known:
+            self._reason_is_known = True
+            log.warning("the store %s cannot be reached: %s", self.endpoint, error)
 
     def found(self) -> None:
         """Close the breaker; said once."""
@@ -181,17 +193,17 @@ class Server:
 
     def is_short_of_links(self) -> bool:
         """Somebody waits for a link, or there is none at all."""
-        with self._changed:
-            return self._links < MOST_LINKS and (self._waiting > len(self._free) or not self._links)
+        links = len(self._links)
+        return links < MOST_LINKS and (self._waiting > self._free.qsize() or not links)
 
     def add_link(self, greeted: socket.socket) -> None:
-        with self._changed:
-            if self._closed:
-                greeted.close()
-                return
-            self._links += 1
-            self._free.append(Link(greeted))
-            self._changed.notify()
+        if self._closed:
+            greeted.close()
+            return
+        link = Link(greeted)
+        finalize(link, greeted.close)  # should it be lost between two lines, to a signal handler that raised
+        self._links.add(link)
+        self._free.put(link)
 
     def next_turn(self) -> Turn | None:
         """A loop that waits for its socket, until `turn_is_served`: opening one may fail."""
@@ -201,18 +213,23 @@ class Server:
         self._turns_wanted.popleft()
 
     def drop_links(self) -> None:
-        """Those not in use; a link in use is dropped by its user."""
-        with self._changed:
-            free, self._free = list(self._free), deque()
-            self._links -= len(free)
-        for link in free:
-            link.close()
+        """Those not in use; a link in use is dropped by its user. Who waits for one is told that none will come."""
+        while (link := self._next_free()) is not None:
+            self._drop(link)
+        for _ in range(self._waiting):
+            self._free.put(None)
+
+    def _next_free(self) -> Link | None:
+        try:
+            while (link := self._free.get_nowait()) is None:
+                pass
+        except Empty:
+            return None
+        return link
 
     def close(self) -> None:
-        with self._changed:
-            self._closed = True
-            self.down = True  # nobody asks it any more, nor waits for it
-            self._changed.notify_all()
+        self._closed = True
+        self.down = True  # nobody asks it any more, nor waits for it
         self.drop_links()
         for turn in list(self._turns.values()):
             if turn.loop.is_closed():
@@ -223,58 +240,52 @@ class Server:
 
     def abandon(self) -> None:
         """In a forked child: close what was not in use, and say nothing to anybody."""
-        for link in self._free:
+        for link in self._links:
             link.close()
         for turn in self._turns.values():
             turn.abandon()
 
     def _borrowed(self, deadline: float) -> Link:
         while True:
-            try:
-                link = self._free.pop()
-            except IndexError:
-                try:
-                    link = self._awaited(deadline)
-                except Lost as error:
-                    self.lost(error)  # those who come next shall not wait as long
-                    raise NoLink(str(error)) from None
+            link = self._next_free() or self._awaited(deadline)
             if not link.is_stale():
                 return link
             self._drop(link)
 
     def _awaited(self, deadline: float) -> Link:
-        with self._changed:
-            self._waiting += 1
-            try:
-                self._wake()
-                while not self._free:
-                    left = deadline - monotonic()
-                    if left <= 0 and not self._links:
-                        raise Lost("no connection was ready within the budget")
-                    if left <= 0 or self.down or self._closed:
-                        raise NoLink("no connection was ready within the budget")
-                    self._changed.wait(left)
-                return self._free.pop()
-            finally:
-                self._waiting -= 1
+        self._waiting += 1
+        try:
+            self._wake(self)
+            while not (self.down or self._closed):
+                left = deadline - monotonic()
+                if left <= 0:
+                    break
+                try:
+                    link = self._free.get(timeout=left)
+                except Empty:
+                    break
+                if link is not None:
+                    return link
+        finally:
+            self._waiting -= 1
+        none_came = NoLink("no connection was ready within the budget")
+        if not self._links:
+            self.lost(none_came)  # those who come next shall not wait as long
+        raise none_came
 
     def _give_back(self, link: Link) -> None:
         if self._closed or self.down:
             self._drop(link)
-            return
-        self._free.append(link)
-        if self._waiting:
-            with self._changed:
-                self._changed.notify()
+        else:
+            self._free.put(link)
 
     def _drop(self, link: Link) -> None:
         link.close()
-        with self._changed:
-            self._links -= 1
+        self._links.discard(link)
 
     def _want_turn(self, turn: Turn) -> None:
         self._turns_wanted.append(turn)
-        self._wake()
+        self._wake(self)
 
     def _count_trip(self) -> None:
         self._count("trips")

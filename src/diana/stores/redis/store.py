@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from diana.core.charge import Charges
 from diana.core.contracts import AsyncTake, Clock, Take
 from diana.core.decision import Decision
+from diana.core.errors import ConfigError, shown
 from diana.core.exchange import adrive, drive
 from diana.core.meter import Meter
 from diana.stores.redis.asking import Asking
@@ -25,7 +26,7 @@ from diana.stores.redis.errands import EXPECTED, arun, run
 from diana.stores.redis.fallback import Fallback
 from diana.stores.redis.keeper import Keeper
 from diana.stores.redis.questions import Steps
-from diana.stores.redis.url import Address, address_from_url
+from diana.stores.redis.url import Address, address_from_url, namespace_from_spelling
 from diana.stores.redis.wire import Plans
 
 BUDGET_US = 50_000
@@ -47,6 +48,7 @@ class RedisStore:
         nodes: int | None = None,
     ) -> None:
         said = where if isinstance(where, Address) else Address("client", ())
+        _check(namespace, budget_us, nodes)
         self.namespace = namespace or said.namespace or NAMESPACE
         self.budget = (budget_us or said.budget_us or BUDGET_US) / 1_000_000
         """Seconds."""
@@ -97,6 +99,10 @@ class RedisStore:
 
     def refund(self, charges: Charges, at: int, now: int | None = None) -> None:
         self._drive(self.asking.refunding(charges, at, now))
+
+    def refund_here(self, charges: Charges, at: int, now: int | None = None) -> None:
+        """Of degraded decisions: the store knows nothing of them, unless they were settled since."""
+        self._drive(self.asking.refunding(charges, at, now, here=True))
 
     def reset(self, meter: Meter, key: str) -> None:
         self._drive(self.asking.resetting(meter, key))
@@ -170,6 +176,9 @@ class AsyncSide:
     async def refund(self, charges: Charges, at: int, now: int | None = None) -> None:
         await self._drive(self._store.asking.refunding(charges, at, now))
 
+    async def refund_here(self, charges: Charges, at: int, now: int | None = None) -> None:
+        await self._drive(self._store.asking.refunding(charges, at, now, here=True))
+
     async def reset(self, meter: Meter, key: str) -> None:
         await self._drive(self._store.asking.resetting(meter, key))
 
@@ -179,6 +188,20 @@ class AsyncSide:
     async def _drive(self, steps: Steps[T], deadline: float | None = None) -> T:
         end = monotonic() + self._store.budget if deadline is None else deadline
         return await adrive(steps, lambda errands: arun(errands, end))
+
+
+def _check(namespace: Any, budget_us: Any, nodes: Any) -> None:
+    """What a URL or a file says was checked; this may come from code."""
+    if namespace is not None:
+        namespace_from_spelling(namespace)
+    if budget_us is not None and (
+        budget_us.__class__ is not int or not 1_000 <= budget_us <= 10_000_000
+    ):
+        raise ConfigError(
+            f"budget_us is {shown(budget_us)}; write microseconds from 1000 to 10000000"
+        )
+    if nodes is not None and (nodes.__class__ is not int or nodes < 1):
+        raise ConfigError(f"nodes is {shown(nodes)}; write a whole number from 1")
 
 
 _stores: weakref.WeakSet[RedisStore] = weakref.WeakSet()

@@ -47,7 +47,10 @@ def swap(
     while True:
         at = server_us if now is None else now
         states = [state_from_wire(text) for text in found]
-        result, after = change(states, at)
+        try:
+            result, after = change(states, at)
+        except Exception as error:
+            raise Spoilt(f"a counter holds what its algorithm cannot read: {error!r}") from None
         if all(state is None for state in after):
             return Swapped(at, result, states)
         argv: list[Any] = [clock.at(given_up)]

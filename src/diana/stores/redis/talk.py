@@ -46,7 +46,7 @@ class Command(NamedTuple):
     """Said before it: this slot may still be on its way to you."""
 
     def packed(self) -> bytes:
-        packed: bytes = pack_command(self.words)
+        packed = pack(self.words)
         return ASKING + packed if self.asking else packed
 
     @property
@@ -55,7 +55,16 @@ class Command(NamedTuple):
 
 
 WRITE_CLUSTER = "this server is one of a cluster; write redis+cluster:// instead of redis://"
-ASKING: bytes = pack_command(("ASKING",))
+
+
+def pack(words: Sequence[Any]) -> bytes:
+    """As it travels. hiredis is given bytes only: a signal handler that raises while it converts a number kills the process."""
+    encoded = [word if word.__class__ is bytes else str(word).encode() for word in words]
+    packed: bytes = pack_command(tuple(encoded))  # type: ignore[arg-type]  # it means a tuple of any length
+    return packed
+
+
+ASKING = pack(("ASKING",))
 
 _TROUBLE = re.compile(
     r"\b(OOM|READONLY|MISCONF|NOREPLICAS|NOPERM|MASTERDOWN|CLUSTERDOWN|LOADING|BUSY)\b"

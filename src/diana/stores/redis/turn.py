@@ -48,7 +48,7 @@ class Turn:
         clock: ServerClock,
         budget: float,
         want: Callable[[Turn], None],
-        lost: Callable[[Lost], None],
+        lost: Callable[[Lost | NoLink], None],
         trips: Callable[[], None],
         slot_of: Callable[[bytes], int] | None = None,
     ) -> None:
@@ -288,9 +288,9 @@ class Turn:
                 self._watch_until(self._under_way[0].deadline)
         elif self._socket is None:
             # Those who come next shall not wait as long as these did.
-            self._break(Lost("no connection was ready within the budget"))
+            self._break(NoLink("no connection was ready within the budget"))
 
-    def _break(self, error: Lost) -> None:
+    def _break(self, error: Lost | NoLink) -> None:
         self._lost(error)
         self.close(error)
 

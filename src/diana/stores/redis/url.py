@@ -71,7 +71,7 @@ def _flag(text: str) -> bool:
 
 
 def namespace_from_spelling(text: str) -> str:
-    if not NAMESPACE.fullmatch(text):
+    if not isinstance(text, str) or not NAMESPACE.fullmatch(text):
         raise ConfigError(
             f"{shown(text)} is no namespace; write up to 64 letters, digits, dots, dashes or underscores"
         )
