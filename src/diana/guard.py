@@ -45,7 +45,11 @@ class _Guarding:
     ) -> Self:
         """The rules of a file or a URL, and every change of them; `store` wins over the file's."""
         live = LiveRules(path)
-        guard = cls(live.policy, store, clock=clock, observers=observers)
+        try:
+            guard = cls(live.policy, store, clock=clock, observers=observers)
+        except BaseException:
+            live.close()
+            raise
         guard._live = live
         live.follow(guard._judge.swap)
         return guard
@@ -96,10 +100,7 @@ class AsyncGuard(_Guarding):
 
     async def check(self, request: Request) -> Verdict:
         """Whether every rule lets the request pass; if one denies, none is charged."""
-        judge = self._judge
-        if judge.is_quick:
-            return judge.check(request)
-        return await adrive(judge.checking(request), aperform)
+        return await self._judge.acheck(request)
 
     async def refund(self, verdict: Verdict) -> None:
         """Take back what an allowed request was charged, as far as it still counts."""

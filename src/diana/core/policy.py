@@ -82,6 +82,8 @@ class Policy:
         self._matched = _Matching(self.rules, exempt).matched
         self._remembered = lru_cache(4_096)(self._matched)
         self.has_shadows = any(rule.mode == "shadow" for rule in rules)
+        self.all_global = all(rule.scope == "global" for rule in rules) and not self.has_shadows
+        """One question to the shared store answers for all."""
         self.has_queues = any(rule.meter.algorithm.code == "LB" for rule in rules)
 
     def match(self, request: Request) -> tuple[Rule, ...]:

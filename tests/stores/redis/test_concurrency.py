@@ -19,7 +19,7 @@ from tests.stores.redis.pushing import ALGORITHMS, narrow, push_from_another_pro
 
 @pytest.fixture(scope="module")
 def store(redis7: Server) -> Iterator[RedisStore]:
-    with opened(redis7.url, budget_us=20_000_000) as store:
+    with opened(redis7.url, budget_us=10_000_000) as store:
         yield store
 
 

@@ -134,7 +134,7 @@ def test_a_refund_of_what_was_counted_here_stays_here(server: Server, store: Red
     ten = window(10)
     lose(server, store)
     told = [store.decide([(ten, "k", 1)])[0] for _ in range(4)]
-    store.refund([(ten, "k", 1)], told[0].at)
+    store.refund_here([(ten, "k", 1)], told[0].at)
     find(server, store)
     until(lambda: used(store, ten) == 3, "three are charged")
 

@@ -201,7 +201,9 @@ class Server:
             greeted.close()
             return
         link = Link(greeted)
-        finalize(link, greeted.close)  # should it be lost between two lines, to a signal handler that raised
+        finalize(
+            link, greeted.close
+        )  # should it be lost between two lines, to a signal handler that raised
         self._links.add(link)
         self._free.put(link)
 
