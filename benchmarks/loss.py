@@ -44,8 +44,8 @@ def run(quick: bool) -> Section:
         title="what a lost store costs",
         how=f"{CALLERS} threads, then {CALLERS} tasks, ask all the time with a budget of {BUDGET_MS} ms; the server is lost for a "
         "while, in the middle of it. The slowest request of all, the slowest of those that came when the loss was known, the longest time "
-        "until nobody is told anything degraded, and the longest time that the event loop was late for a task, in the least disturbed of the "
-        f"rounds. Then {NODES} nodes, each a process, are cut off for {seconds} s, with ten times the limit asked of them.",
+        "until nobody is told anything degraded, and the longest time that the event loop was late for a task, in the least disturbed of "
+        f"the rounds. Then {NODES} nodes, each a process, are cut off for {seconds} s, with ten times the limit asked of them.",
         figures=[*figures, *_fleet_figures(seconds)],
         libraries=("diana-limiter", "redis", "hiredis"),
         quick=quick,

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from benchmarks.report import Figure, Section, at_most
 from diana import AsyncGuard, Guard, Request
-from diana.sources.file import replace
+from diana.sources.replacing import replace
 from diana.sources.rules import rules_from_bytes
 
 RULES = 10_000

@@ -95,8 +95,8 @@ class Judge:
         self.owned = [self.local]
         if isinstance(chosen, str):
             self.owned.append(self.shared)
-        if chosen is None and any(rule.scope == "global" for rule in policy.rules):
-            log.warning("no store is set, so rules of scope global count on this machine only")
+        self._told_not_shared = chosen is not None
+        self._tell_if_not_shared()
         for observer in self.observers:
             if hasattr(observer, "watch") and hasattr(self.shared, "counts"):
                 observer.watch(self.shared.counts)
@@ -107,6 +107,12 @@ class Judge:
     def swap(self, policy: Policy) -> None:
         """Other rules from now on; who is being judged is judged by those it began with. What was counted stays."""
         self.policy = policy
+        self._tell_if_not_shared()
+
+    def _tell_if_not_shared(self) -> None:
+        if not self._told_not_shared and any(rule.scope == "global" for rule in self.policy.rules):
+            self._told_not_shared = True
+            log.warning("no store is set, so rules of scope global count on this machine only")
 
     def check(self, request: Request) -> Verdict:
         """Whether every rule lets the request pass; if one denies, none is charged."""

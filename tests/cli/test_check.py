@@ -55,6 +55,7 @@ def test_as_json(tmp_path: Path) -> None:
     result = check(tmp_path, "--format", "json", wrong=WRONG)
     (report,) = json.loads(result.output)
     assert report["mistakes"][1] == {
+        "file": str(tmp_path / "wrong"),
         "line": 2,
         "column": 24,
         "path": "rules[0].rpu",

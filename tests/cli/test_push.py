@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from diana import load_rules
 from diana.cli.main import diana
 from diana.sources.redis import RedisSource
 from tests.servers.ports import free_port
@@ -241,3 +242,32 @@ def test_what_was_published_is_what_a_source_reads(server: Server, old: str) -> 
     source = RedisSource.from_url(f"{server.url}?key=shop")
     assert source.load().text == OLD.encode()
     source.close()
+
+
+@pytest.mark.parametrize("verb", ["push", "rollback"])
+def test_a_nodes_own_file_is_not_replaced(verb: str, new: str, tmp_path: Path) -> None:
+    own = tmp_path / "own.yaml"
+    text = f"namespace: shop\nResponse: {{status: 429}}\n{OLD}"
+    own.write_text(text)
+    (tmp_path / "own.yaml.previous").write_text(NEW)
+    for where in (str(own), f"file://{own}"):
+        result = run(verb, *([new] if verb == "push" else []), where, "--yes")
+        assert result.exit_code == 1
+        assert f"{where} holds settings (namespace, Response), so it is" in result.output
+    assert own.read_text() == text
+
+
+def test_the_version_is_the_one_that_verdicts_show(url: str, old: str, new: str) -> None:
+    for file in (old, new):
+        version = load_rules(file).version
+        result = run("push", file, url, "--yes")
+        assert result.output.endswith(f"published 2 rules, version {version}\n")
+    with WebServer() as web:
+        result = run("push", new, web.url, "--yes")
+        assert result.output.endswith(f"version {version} ({web.etag} there)\n")
+
+
+def test_a_path_that_cannot_be_written_is_told(old: str) -> None:
+    result = run("push", old, f"{old}/there.yaml", "--yes")
+    assert result.exit_code == 1
+    assert "cannot be written: Not a directory" in result.output

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from threading import Thread
+from threading import Barrier, Thread
 
 import pytest
 
-from diana import ConfigError
+from diana import ConfigError, load_rules
 from diana.core.contracts import Edition
 from diana.core.errors import SourceError
 from diana.sources import open_source
@@ -120,22 +121,28 @@ def test_kubernetes_swaps_a_symlink(tmp_path: Path, whole_directory: bool) -> No
     try:
         (tmp_path / "..data_tmp").symlink_to("..2026_2")
         (tmp_path / "..data_tmp").replace(tmp_path / "..data")
-        watched.until_seen(document(2))
+        watched.until_seen(marked(("rules.yaml", 2)) if whole_directory else document(2))
     finally:
         watched.close()
+
+
+def marked(*parts: tuple[str, int]) -> bytes:
+    """A folder's files as one document."""
+    return b"--- ".join(
+        f"# diana: the file {name}\n".encode() + document(rpu) for name, rpu in parts
+    )
 
 
 def test_a_directory_is_its_yaml_files_in_the_order_of_their_names(tmp_path: Path) -> None:
     for name, rpu in (("b.yml", 2), ("a.yaml", 1), ("readme.txt", 7), (".hidden.yaml", 8)):
         (tmp_path / name).write_bytes(document(rpu))
-    both = document(1) + b"\n---\n" + document(2)
-    assert FileSource(tmp_path).load().text == both
+    assert FileSource(tmp_path).load().text == marked(("a.yaml", 1), ("b.yml", 2))
     watched = Watched(FileSource(tmp_path))
     try:
         (tmp_path / "c.yaml").write_bytes(document(3))
-        watched.until_seen(both + b"\n---\n" + document(3))
+        watched.until_seen(marked(("a.yaml", 1), ("b.yml", 2), ("c.yaml", 3)))
         (tmp_path / "a.yaml").unlink()
-        watched.until_seen(document(2) + b"\n---\n" + document(3))
+        watched.until_seen(marked(("b.yml", 2), ("c.yaml", 3)))
     finally:
         watched.close()
 
@@ -143,6 +150,17 @@ def test_a_directory_is_its_yaml_files_in_the_order_of_their_names(tmp_path: Pat
 def test_an_empty_directory_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match=r"there is no \.yaml or \.yml file in it"):
         FileSource(tmp_path).load()
+
+
+def test_a_file_of_a_directory_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_bytes(document(1))
+    (tmp_path / "b.yaml").symlink_to("nowhere")
+    with pytest.raises(SourceError, match=r"/b\.yaml: cannot be read: No such file"):
+        FileSource(tmp_path).load()
+    (tmp_path / "b.yaml").unlink()
+    (tmp_path / "b.yaml").write_text("limits: []")
+    with pytest.raises(ConfigError, match=r"/b\.yaml:1:1: \[1\]: limits stands alone in one file"):
+        load_rules(tmp_path)
 
 
 def test_a_file_that_vanishes_is_an_error(rules: Path, watched: Watched) -> None:
@@ -188,6 +206,14 @@ def test_what_cannot_be_written_says_so(tmp_path: Path) -> None:
         FileSource(tmp_path).publish(document(1), None)
     with pytest.raises(SourceError, match="cannot be written: No such file or directory"):
         FileSource(tmp_path / "nowhere" / "rules.yaml").publish(document(1), None)
+    (tmp_path / "file").touch()
+    with pytest.raises(SourceError, match="cannot be written: Not a directory"):
+        FileSource(tmp_path / "file" / "rules.yaml").publish(document(1), None)
+    nameless = FileSource(tmp_path / ("long" * 100))
+    with pytest.raises(SourceError, match="cannot be written: File name too long"):
+        nameless.publish(document(1), None)
+    with pytest.raises(SourceError, match="cannot be read: File name too long"):
+        nameless.previous()
 
 
 def test_a_path_and_a_url_are_the_same(rules: Path) -> None:
@@ -198,3 +224,91 @@ def test_a_path_and_a_url_are_the_same(rules: Path) -> None:
     assert {open_source(url).load().text for url in urls} == {document(1)}
     with pytest.raises(ConfigError, match="with three slashes"):
         open_source("file://etc/rules.yaml")
+
+
+def test_of_many_who_publish_at_once_one_does(rules: Path) -> None:
+    many, rounds = 6, 15
+    together = Barrier(many)
+
+    def publish(rpu: int) -> str:
+        source = FileSource(rules)
+        together.wait()
+        try:
+            source.publish(document(rpu), seen)
+        except SourceError as error:
+            return str(error)
+        return "published"
+
+    with ThreadPoolExecutor(many) as operators:
+        for number in range(rounds):
+            seen = FileSource(rules).load()
+            first = 10 + number * many
+            won = list(operators.map(publish, range(first, first + many)))
+            assert rules.read_bytes() == document(first + won.index("published"))
+            told = f"{rules} was changed by somebody else meanwhile; look again"
+            assert sorted(won) == sorted(["published"] + [told] * (many - 1))
+
+
+def test_publishing_follows_a_link_and_keeps_the_mode(rules: Path, tmp_path: Path) -> None:
+    rules.chmod(0o640)
+    link = tmp_path / "link.yaml"
+    link.symlink_to("rules.yaml")
+    source = FileSource(link)
+    source.publish(document(2), source.load())
+    assert link.is_symlink()
+    assert (rules.read_bytes(), rules.stat().st_mode & 0o777) == (document(2), 0o640)
+    assert (tmp_path / "rules.yaml.previous").stat().st_mode & 0o777 == 0o640
+    assert source.previous() == FileSource(rules).previous()
+    assert source.previous().text == document(1)
+
+
+def test_after_a_loss_whoever_writes_the_file_anew_is_let_finish(
+    rules: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("diana.sources.file.SETTLE_SECONDS", 1.0)  # a busy machine writes slowly
+    rules.unlink()
+    source = FileSource(rules)
+    with pytest.raises(SourceError):
+        source.load()
+    found: list[bytes] = []
+    with rules.open("wb") as file:
+        file.write(b"- " + document(1).replace(b"\n", b"\n  ") + b"\n")
+        file.flush()
+        reading = Thread(target=lambda: found.append(source.load().text))
+        reading.start()
+        reading.join(0.2)  # who does not wait is done by then
+        file.write(b"- " + document(2).replace(b"\n", b"\n  ") + b"\n")
+    reading.join()
+    assert found == [rules.read_bytes()]
+
+
+def test_a_change_that_puts_the_time_of_the_file_back_is_seen(
+    rules: Path, watched: Watched
+) -> None:
+    was = rules.stat()
+    rules.write_bytes(document(2))
+    os.utime(rules, ns=(was.st_atime_ns, was.st_mtime_ns))
+    watched.until_seen(document(2))
+    rules.write_bytes(document(3))
+    os.utime(rules, ns=(was.st_atime_ns, was.st_mtime_ns))
+    watched.until_seen(document(3))
+
+
+def test_a_mistake_in_a_folder_is_told_with_its_file_and_its_line_there(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_bytes(b"# one\n\n\n" + document(1))
+    (tmp_path / "b.yaml").write_bytes(b"\xef\xbb\xbf" + document(2).replace(b"day", b"hour"))
+    load_rules(tmp_path)
+    (tmp_path / "c.yaml").write_text("url: /c\nrules: [{unit: day, rpu: many}]\n")
+    (tmp_path / "d.yaml").write_text("url: d\nrules: [{unit: day, rpu: 1}]\n")
+    with pytest.raises(ConfigError) as caught:
+        load_rules(tmp_path)
+    first, second = str(caught.value).splitlines()
+    assert first.startswith(f"{tmp_path}/c.yaml:2:26: [2].rules[0].rpu: 'many' is no")
+    assert second.startswith(f"{tmp_path}/d.yaml:1:6: [3].url: ")
+    assert [(error.file, error.line) for error in caught.value.errors] == [
+        (f"{tmp_path}/c.yaml", 2),
+        (f"{tmp_path}/d.yaml", 1),
+    ]
+    (tmp_path / "b.yaml").write_text("url: /b\nrules: {\n")
+    with pytest.raises(ConfigError, match=r"/b\.yaml:3:1: this is no YAML"):
+        load_rules(tmp_path)

@@ -245,3 +245,53 @@ def test_a_wrong_url_is_told_without_showing_it(url: str) -> None:
     with pytest.raises(ConfigError) as caught:
         HttpSource(url)
     assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("value", ["Bearer very-secret\n", " Bearer very-secret\r\n"])
+def test_an_authorization_that_was_read_from_a_file_may_end_with_a_line(
+    web: WebServer, monkeypatch: pytest.MonkeyPatch, value: str
+) -> None:
+    monkeypatch.setenv("DIANA_RULES_AUTHORIZATION", value)
+    HttpSource(web.url).load()
+    assert web.visits[0][2]["Authorization"] == "Bearer very-secret"
+
+
+@pytest.mark.parametrize("value", ["Bearer very-\nsecret", "Bearer\x07 secret", "Bearer secr€t"])
+def test_an_authorization_that_is_no_header_is_told_without_it(
+    web: WebServer, monkeypatch: pytest.MonkeyPatch, value: str
+) -> None:
+    monkeypatch.setenv("DIANA_RULES_AUTHORIZATION", value)
+    with pytest.raises(SourceError, match="DIANA_RULES_AUTHORIZATION holds a sign") as caught:
+        HttpSource(web.url).load()
+    assert "secr" not in str(caught.value)
+    assert web.visits == []
+
+
+@pytest.mark.parametrize("target", ["http://[secret", "http://host:secret/", "/a secret", "/\xe9"])
+def test_a_redirect_to_what_is_no_url_is_an_error(web: WebServer, target: str) -> None:
+    web.fault = redirecting_to(target)
+    with pytest.raises(SourceError, match="redirects to what is no URL") as caught:
+        HttpSource(web.url).load()
+    assert "secret" not in str(caught.value)
+
+
+def without_length(visit: Visit) -> None:
+    visit.send_response(200)
+    visit.end_headers()
+    visit.wfile.write(document(5))
+
+
+def in_chunks(visit: Visit) -> None:
+    visit.protocol_version = "HTTP/1.1"
+    visit.send_response(200)
+    visit.send_header("Transfer-Encoding", "chunked")
+    visit.end_headers()
+    visit.wfile.write(b"%x\r\n%s\r\n0\r\n\r\n" % (len(document(5)), document(5)))
+
+
+def test_an_answer_that_may_be_half_of_it_is_not_believed(web: WebServer) -> None:
+    web.fault = in_chunks
+    assert HttpSource(web.url).load().text == document(5)
+    web.fault = without_length
+    with pytest.raises(SourceError, match="neither Content-Length nor chunks"):
+        HttpSource(web.url).load()

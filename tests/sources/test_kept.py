@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from diana import Guard
+from diana import ConfigError, Guard
 from tests.servers.waiting import until
 from tests.servers.web import WebServer
 from tests.sources.documents import ANY, document, local_file
@@ -102,3 +102,50 @@ def test_a_copy_that_cannot_be_written_hinders_nobody(web: WebServer, tmp_path: 
     assert guard.troubles[0].where == "kept"
     assert "cannot be written" in guard.troubles[0].message
     guard.close()
+
+
+def test_a_copy_that_could_not_be_written_is_written_when_it_can_be(
+    web: WebServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("diana.sources.kept.RETRY_SECONDS", 0.05)
+    kept = tmp_path / "later" / "kept.yaml"
+    guard = Guard.from_file(local_file(tmp_path, f"{{url: '{web.url}', keep: {kept}}}"))
+    until(lambda: guard.troubles, "it is told")
+    kept.parent.mkdir()
+    until(lambda: guard.troubles == (), "it heals")
+    assert kept.read_bytes() == document(7)
+    assert [path.name for path in kept.parent.iterdir()] == ["kept.yaml"]
+    guard.close()
+
+
+def test_a_copy_that_cannot_even_be_looked_for_hinders_nobody(
+    web: WebServer, tmp_path: Path
+) -> None:
+    file = local_file(tmp_path, f"{{url: '{web.url}', keep: {tmp_path}/{'long' * 100}}}")
+    web.stop()
+    guard = Guard.from_file(file)
+    assert limit(guard) == 1
+    assert {trouble.where for trouble in guard.troubles} == {"remote", "kept"}
+    web.start()
+    until(lambda: limit(guard) == 7, "the centre is back")
+    until(lambda: [one.where for one in guard.troubles] == ["kept"], "only the copy is missing")
+    assert "cannot be written: File name too long" in guard.troubles[0].message
+    guard.close()
+
+
+def test_many_guards_may_keep_one_copy(web: WebServer, file: Path, kept: Path) -> None:
+    guards = [Guard.from_file(file) for _ in range(8)]
+    web.document = document(8) + b"#" * 500_000
+    until(lambda: all(limit(guard) == 8 for guard in guards), "all have seen it")
+    until(lambda: kept.read_bytes() == web.document, "it is kept whole")
+    assert [guard.troubles for guard in guards] == [()] * 8
+    for guard in guards:
+        guard.close()
+
+
+def test_the_copy_is_not_the_file_itself(web: WebServer, tmp_path: Path) -> None:
+    file = local_file(tmp_path, f"{{url: '{web.url}', keep: {tmp_path}/diana.yaml}}")
+    text = file.read_text()
+    with pytest.raises(ConfigError, match="keep is this very file"):
+        Guard.from_file(file)
+    assert (file.read_text(), web.visits) == (text, [])

@@ -14,7 +14,7 @@ from diana.core.errors import SourceError
 from tests.servers.ports import free_port
 from tests.servers.waiting import until
 from tests.servers.web import Visit, WebServer
-from tests.sources.documents import ANY, document, local_file, version
+from tests.sources.documents import ANY, document, local_file, rules_threads, version
 
 WRONG = b"url: /\nrules:\n  - {unit: day, rpu: none}\n"
 
@@ -227,3 +227,68 @@ def test_a_url_alone_has_nothing_to_fall_back_on(web: WebServer) -> None:
     web.document = WRONG
     with pytest.raises(ConfigError, match=":3:22:"):
         Guard.from_file(web.url)
+
+
+def test_the_defaults_of_the_local_file_are_for_its_own_rules(
+    web: WebServer, tmp_path: Path
+) -> None:
+    path = local_file(tmp_path, web.url)
+    path.write_text(f"defaults: {{mode: shadow, missing: deny}}\n{path.read_text()}")
+    guard = Guard.from_file(path)
+    (rule,) = guard.policy.rules
+    assert (rule.rpu, rule.mode, rule.missing) == (7, "enforce", "ip")
+    guard.close()
+
+
+def test_what_needs_a_restart_stays_as_it_was_and_is_told_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def write(settings: str, rpu: int) -> None:
+        limits = f"limits: [{{url: /, rules: [{{name: day, unit: day, rpu: {rpu}, algo: W}}]}}]"
+        path.write_text(f"{settings}\n{limits}\n")
+        if rpu > 2:
+            until_limit(guard, rpu)
+
+    def told() -> list[str]:
+        return [one.getMessage() for one in caplog.records if "restart" in one.getMessage()]
+
+    path = tmp_path / "diana.yaml"
+    write("namespace: a", 2)
+    guard = Guard.from_file(path)
+    counter = guard.policy.rules[0].meter.id
+    assert [bool(guard.check(ANY)) for _ in range(3)] == [True, True, False]
+    write("namespace: b", 3)
+    assert guard.policy.rules[0].meter.id == counter
+    assert [bool(guard.check(ANY)) for _ in range(2)] == [True, False], "what was counted counts"
+    write("namespace: b", 4)
+    assert told() == ["namespace changed; that needs a restart"]
+    write("namespace: a", 5)
+    assert len(told()) == 1, "all is as it was at the start"
+    write("namespace: a\nfilters: [access: {deny: 203.0.113.0/24}]", 6)
+    write("namespace: a\nfilters: [access: {deny: 203.0.113.0/24}]", 7)
+    assert told()[1:] == ["filters changed; that needs a restart"]
+    guard.close()
+
+
+def test_a_start_that_fails_leaves_nothing_behind(web: WebServer, tmp_path: Path) -> None:
+    before = rules_threads()
+    path = local_file(tmp_path, web.url)
+    with pytest.raises(ConfigError):
+        Guard.from_file(path, store="bogus://x")
+    until(lambda: rules_threads() == before, "no thread is left")
+
+
+def test_a_centre_that_is_waited_for_is_a_trouble_and_no_complaint(
+    web: WebServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    web.fault = silent
+    guard = Guard.from_file(local_file(tmp_path, web.url))
+    assert [trouble.where for trouble in guard.troubles] == ["remote"]
+    guard.close()
+    web.released.set()
+    web.fault = None
+    caplog.clear()
+    quick = Guard.from_file(local_file(tmp_path, web.url))
+    assert quick.troubles == ()
+    assert "can be had again" not in caplog.text
+    quick.close()

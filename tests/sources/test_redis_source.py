@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
+from pathlib import Path
 from threading import Thread
 
 import pytest
 
-from diana import ConfigError
+from diana import ConfigError, Guard
 from diana.core.errors import SourceError
 from diana.sources import open_source
 from diana.sources.redis import RedisSource
@@ -16,7 +18,7 @@ from tests.servers.programs import PROGRAMS, REDIS_7
 from tests.servers.proxy import FaultProxy
 from tests.servers.server import Server
 from tests.servers.waiting import until
-from tests.sources.documents import document
+from tests.sources.documents import document, local_file
 
 KEY = "diana:rules"
 
@@ -196,6 +198,12 @@ def test_a_watch_in_a_frozen_server_can_be_closed() -> None:
     [
         "redis://:hunter2@host:port/0",
         "redis://:hun/hunter2@host/0",
+        "redis://:a@hunter2.example/1@127.0.0.1:1",
+        "redis://:a?hunter2@127.0.0.1:1",
+        "redis://:a#hunter2@127.0.0.1:1",
+        "redis://:hunter2@host/hunter",
+        "redis://:hunter2@host?ssl_ca_certs=/hunter",
+        "rediss://:hunter2@host?ssl_cert_reqs=hunter",
         "redis://:hunter2@host?key=a&key=b",
         "redis://:hunter2@host?key=",
         "redis://:hunter2@host?nonsense",
@@ -234,3 +242,26 @@ def test_by_a_socket(redis7: Server) -> None:
     source = open_source(redis7.unix_url)
     assert source.load().text == document(1)
     source.close()
+
+
+def test_who_may_not_listen_looks_and_is_told_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("diana.sources.redis.DEAF_LOOK_SECONDS", 0.1)
+    caplog.set_level(logging.WARNING, "diana")
+    with Server(REDIS_7) as server:
+        server.ask("SET", KEY, document(1))
+        rights = ("~*", "resetchannels", "+get", "+strlen", "+hello", "+client", "+select")
+        server.ask("ACL", "SETUSER", "reader", "on", ">hunter2", *rights)
+        url = f"redis://reader:hunter2@127.0.0.1:{server.port}"
+        guard = Guard.from_file(local_file(tmp_path, url, rpu=9))
+        for rpu in (2, 3, 4):
+            server.ask("SET", KEY, document(rpu))
+            until(lambda: guard.policy.rules[0].rpu == rpu, "it is seen")  # noqa: B023
+        server.ask("CLIENT", "KILL", "USER", "reader")
+        server.ask("SET", KEY, document(5))
+        until(lambda: guard.policy.rules[0].rpu == 5, "it is seen by a new line, too")
+        told = [record.getMessage() for record in caplog.records]
+        assert len([one for one in told if "SUBSCRIBE" in one]) == 1
+        assert "hunter2" not in caplog.text
+        guard.close()

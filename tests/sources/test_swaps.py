@@ -15,8 +15,8 @@ import pytest
 
 from diana import AsyncGuard, Guard, Request
 from diana.sources import open_source
-from diana.sources.file import replace
 from diana.sources.redis import RedisSource
+from diana.sources.replacing import replace
 from tests.servers.programs import REDIS_7, VALKEY_9
 from tests.servers.server import Server
 from tests.servers.web import WebServer

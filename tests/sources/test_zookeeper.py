@@ -6,6 +6,7 @@ import socket
 import time
 from collections.abc import Iterator
 from threading import Thread
+from threading import enumerate as enumerate_threads
 from typing import Any
 
 import pytest
@@ -13,11 +14,13 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 from kazoo.security import make_digest_acl
 
+from diana import Guard
 from diana.core.errors import ConfigError, SourceError
 from diana.sources import check_source
 from diana.sources.zookeeper import ZooKeeperSource
-from tests.servers.ports import HOST
+from tests.servers.ports import HOST, free_port
 from tests.servers.proxy import FaultProxy
+from tests.servers.waiting import until
 from tests.servers.zookeeper import ZooKeeper
 from tests.sources.source_contract import (
     Following,
@@ -288,3 +291,25 @@ def test_a_wrong_url_says_what_to_write(url: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said) as wrong:
         check_source(url)
     assert "s3cr3t" not in str(wrong.value)
+
+
+@pytest.mark.usefixtures("brisk")
+def test_a_dead_first_server_leaves_enough_of_the_start_to_the_next(
+    zookeeper: ZooKeeper, nodes: Nodes, path: str
+) -> None:
+    nodes.put(path, b"0")
+    source = ZooKeeperSource.from_url(f"zookeeper://{HOST}:{free_port()},{zookeeper.where}{path}")
+    begin = time.monotonic()
+    assert source.load().text == b"0"
+    assert time.monotonic() - begin < 0.95
+    source.close()
+
+
+def test_a_start_that_fails_ends_its_session(zookeeper: ZooKeeper, nodes: Nodes, path: str) -> None:
+    nodes.put(path, b"garbage")
+    before = set(enumerate_threads())
+    with pytest.raises(ConfigError, match="garbage"):
+        Guard.from_file(zookeeper.url(path))
+    with pytest.raises(SourceError, match="there is no node"):
+        Guard.from_file(zookeeper.url(f"{path}.none"))
+    until(lambda: set(enumerate_threads()) <= before, "kazoo's threads have ended")

@@ -13,9 +13,10 @@ from diana.core.contracts import Editable, Edition, Source
 from diana.core.errors import ConfigError, SourceError
 from diana.core.policy import Policy
 from diana.sources import is_url, open_source
+from diana.sources.address import shown_url
 from diana.sources.difference import difference
-from diana.sources.live import shown_url
-from diana.sources.rules import load_rules, rules_from_remote
+from diana.sources.file import FileSource
+from diana.sources.rules import load_rules, rules_from_remote, settings_in
 
 URL_HELP = "file, http(s), etcd, redis, zookeeper, or an installed plug-in's"
 
@@ -37,6 +38,23 @@ def editable(source: Source, where: str) -> Editable:
     if not hasattr(source, "publish"):
         raise click.ClickException(f"{shown_url(where)} can only be read")
     return cast("Editable", source)
+
+
+def refuse_own_file(source: Source, seen: Edition | None, where: str) -> None:
+    """A node's own file holds settings, which a published document would wipe out."""
+    settings = settings_in(seen.text) if seen and isinstance(source, FileSource) else []
+    if settings:
+        raise click.ClickException(
+            f"{shown_url(where)} holds settings ({', '.join(settings)}), so it is a node's own file, "
+            "and they would be lost; edit it, or publish at another place and name that in rules_from"
+        )
+
+
+def version_of(policy: Policy, edition: Edition) -> str:
+    """As verdicts show it; and what the centre calls it, if that is something else."""
+    if edition.version == policy.version:
+        return f"version {policy.version}"
+    return f"version {policy.version} ({edition.version} there)"
 
 
 def there_now(source: Source) -> Edition | None:

@@ -47,7 +47,13 @@ def report_on(file: str) -> dict[str, Any]:
     except ConfigError as error:
         report["readable"] = error.line is not None
         report["mistakes"] = [
-            {"line": one.line, "column": one.column, "path": one.path, "message": one.message}
+            {
+                "file": one.file or file,
+                "line": one.line,
+                "column": one.column,
+                "path": one.path,
+                "message": one.message,
+            }
             for one in error.errors
         ]
     else:
@@ -64,7 +70,9 @@ def _say(report: dict[str, Any]) -> None:
         for one in report[kind]:
             said = ["warning: "] if kind == "warnings" else []
             said += [f"{one['path']}: "] if one["path"] else []
-            where = f"{file}:{one['line']}:{one['column']}: " if one["line"] else ""
+            where = (
+                f"{one.get('file', file)}:{one['line']}:{one['column']}: " if one["line"] else ""
+            )
             click.echo("".join([where, *said, one["message"]]))
     mistakes, warnings = len(report["mistakes"]), len(report["warnings"])
     counts = [_counted(mistakes, "mistake")] if mistakes else [_counted(report["rules"], "rule")]

@@ -12,11 +12,13 @@ from diana.cli.centre import (
     editable,
     opened,
     policy_there,
+    refuse_own_file,
     say_difference,
     there_now,
+    version_of,
 )
 from diana.core.errors import ConfigError
-from diana.sources.live import shown_url
+from diana.sources.address import shown_url
 from diana.sources.rules import rules_from_remote
 
 
@@ -38,6 +40,7 @@ def push(file: Path, url: str, yes: bool) -> None:
     with opened(url) as source:
         target = editable(source, url)
         seen = there_now(source)
+        refuse_own_file(source, seen, url)
         if seen is not None and seen.text == text:
             click.echo("this is what is there already")
             return
@@ -48,4 +51,4 @@ def push(file: Path, url: str, yes: bool) -> None:
         if not yes:
             click.confirm(f"publish {count_of(new)} at {shown_url(url)}?", abort=True)
         edition = target.publish(text, seen)
-    click.echo(f"published {count_of(new)}, version {edition.version}")
+    click.echo(f"published {count_of(new)}, {version_of(new, edition)}")

@@ -10,10 +10,12 @@ from diana.cli.centre import (
     editable,
     opened,
     policy_there,
+    refuse_own_file,
     say_difference,
     there_now,
+    version_of,
 )
-from diana.sources.live import shown_url
+from diana.sources.address import shown_url
 from diana.sources.rules import rules_from_remote
 
 
@@ -28,10 +30,11 @@ def rollback(url: str, yes: bool) -> None:
     with opened(url) as source:
         target = editable(source, url)
         seen = there_now(source)
+        refuse_own_file(source, seen, url)
         previous = target.previous()
         new = rules_from_remote(previous.text, f"the previous rules at {shown_url(url)}")
         say_difference(policy_there(seen, url), new)
         if not yes:
             click.confirm(f"publish {count_of(new)} again at {shown_url(url)}?", abort=True)
         edition = target.publish(previous.text, seen)
-    click.echo(f"rolled back to {count_of(new)}, version {edition.version}")
+    click.echo(f"rolled back to {count_of(new)}, {version_of(new, edition)}")

@@ -32,9 +32,11 @@ class ConfigError(DianaError, ValueError):
         line: int | None = None,
         column: int | None = None,
         path: str | None = None,
+        file: str | None = None,
     ) -> None:
         super().__init__(message)
         self.message = message
+        self.file = file
         self.line = line
         self.column = column
         self.path = path

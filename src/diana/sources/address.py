@@ -5,6 +5,7 @@ A URL may hold a password, so no message ever shows one.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -49,8 +50,7 @@ def address_from_url(url: str, example: str, known: Mapping[str, str]) -> Addres
         given = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
     except ValueError:  # which may quote a password
         raise ConfigError(f"the URL of the rules cannot be read; {ESCAPED}") from None
-    if "#" in rest or "@" in parts.path + parts.query:
-        raise ConfigError(f"the URL of the rules is cut in an odd place; {ESCAPED}")
+    refuse_odd_cuts(rest)
     credentials, _, hosts = parts.netloc.rpartition("@")
     user, _, password = credentials.partition(":")
     if not colon or not hosts:
@@ -66,6 +66,19 @@ def address_from_url(url: str, example: str, known: Mapping[str, str]) -> Addres
         unquote(password),
         _options(given, known),
     )
+
+
+def shown_url(url: str) -> str:
+    """Without what may be secret in it; a path is one already."""
+    scheme, colon, rest = url.partition("://")
+    return url if not colon else f"{scheme}://{rest.partition('?')[0].rpartition('@')[2]}"
+
+
+def refuse_odd_cuts(rest: str) -> None:
+    """What stands behind the ://, if a sign in a password ends the hosts too early: part of it would be taken for a host, and shown."""
+    behind = "".join(re.split("([/?#])", rest, maxsplit=1)[1:])
+    if "#" in behind or "@" in behind:
+        raise ConfigError(f"the URL of the rules is cut in an odd place; {ESCAPED}")
 
 
 def _options(given: list[tuple[str, str]], known: Mapping[str, str]) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from diana.actors import ALSO_WRITTEN, KeyOf, Spelled, actor_from_spelling, key_of
@@ -43,9 +44,15 @@ WITHOUT_URL = [
 """Actors that are the same under every url."""
 
 
-def compile_policy(file: RulesFile, mistakes: Mistakes, version: str) -> Policy:
+NEEDS_RESTART = ("store", "local_store", "store_budget_us", "namespace", "nodes", "rules_from")
+"""Settings that stay as they were at the start."""
+
+
+def compile_policy(
+    file: RulesFile, mistakes: Mistakes, version: str, start: Settings | None = None
+) -> Policy:
     """The policy; whatever is wrong is in `mistakes`."""
-    return _Compiler(file, mistakes).policy(version)
+    return _Compiler(file, mistakes, start).policy(version)
 
 
 class _Given:
@@ -90,10 +97,14 @@ class _Given:
 
 
 class _Compiler:
-    def __init__(self, file: RulesFile, mistakes: Mistakes) -> None:
+    def __init__(self, file: RulesFile, mistakes: Mistakes, start: Settings | None) -> None:
         self._file = file
         self._mistakes = mistakes
         self._settings = self._compiled_settings()
+        if start is not None:
+            # The store that is open has one namespace: counters under another name would be other counters.
+            kept = {name: getattr(start, name) for name in NEEDS_RESTART}
+            self._settings = replace(self._settings, **kept)
         self._identities = {
             kind: told_by_code(kind, self._identity(kind)) for kind in CHOSEN_BY_CLIENTS
         }

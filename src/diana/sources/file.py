@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
@@ -12,13 +11,15 @@ from urllib.parse import unquote, urlsplit
 from diana.core.contracts import Edition
 from diana.core.errors import ConfigError, SourceError
 from diana.sources.document import LARGEST_BYTES
+from diana.sources.parts import joined
+from diana.sources.replacing import one_at_a_time, real, replace
 
 LOOK_SECONDS = 0.5
 SETTLE_SECONDS = 0.05
 """A file that is written in place is read when it has stayed the same for so long, or half of it would be taken for all."""
 SUFFIXES = (".yaml", ".yml")
 
-Signature = tuple[tuple[str, int, int, int], ...]
+Signature = tuple[tuple[str, int, int, int, int], ...]
 
 
 class FileSource:
@@ -32,6 +33,7 @@ class FileSource:
         self._shown = path
         self._path = path.absolute()  # a server that becomes a daemon changes its folder
         self._closed = Event()
+        self._lost = False
 
     @classmethod
     def from_url(cls, url: str) -> FileSource:
@@ -48,11 +50,17 @@ class FileSource:
             raise ConfigError("a file is written file:///path/of/rules.yaml, with three slashes")
 
     def load(self) -> Edition:
+        if self._lost:
+            self._settle()
         try:
             text = self._text()
         except OSError as error:
-            raise SourceError(f"{self._shown}: cannot be read: {error.strerror}") from None
-        return Edition(text, sha256(text).hexdigest()[:12])
+            self._lost = True
+            inside = error.filename and Path(error.filename).parent == self._path
+            shown = self._shown / Path(error.filename).name if inside else self._shown
+            raise SourceError(f"{shown}: cannot be read: {error.strerror}") from None
+        self._lost = False
+        return _edition(text)
 
     def watch(self, known: Edition) -> Iterator[Edition]:
         # Signed before it is read: a change in between is seen at the next look.
@@ -75,34 +83,53 @@ class FileSource:
         self._closed.set()
 
     def publish(self, text: bytes, seen: Edition | None) -> Edition:
-        if self._path.is_dir():
-            raise SourceError(f"{self._shown} is a directory; name a file in it")
-        there = self.load() if self._path.exists() else None
-        if (there and there.version) != (seen and seen.version):
-            raise SourceError(f"{self._shown} was changed by somebody else meanwhile; look again")
-        if there is not None:
-            replace(self._previous_path, there.text)
-        replace(self._path, text)
-        return self.load()
+        path = real(self._path)
+        try:
+            if path.is_dir():
+                raise SourceError(f"{self._shown} is a directory; name a file in it")
+            with one_at_a_time(path.parent):
+                there = self.load() if path.exists() else None
+                if (there and there.version) != (seen and seen.version):
+                    raise SourceError(
+                        f"{self._shown} was changed by somebody else meanwhile; look again"
+                    )
+                if there is not None:
+                    replace(self._previous_path, there.text, like=path)
+                replace(path, text)
+        except OSError as error:
+            raise SourceError(f"{self._shown}: cannot be written: {error.strerror}") from None
+        return _edition(text)
 
     def previous(self) -> Edition:
-        if not self._previous_path.exists():
-            raise SourceError(f"{self._shown}: there is no previous edition beside it")
-        return FileSource(self._previous_path).load()
+        try:
+            if self._previous_path.exists():
+                return FileSource(self._previous_path).load()
+        except OSError as error:
+            raise SourceError(f"{self._shown}: cannot be read: {error.strerror}") from None
+        raise SourceError(f"{self._shown}: there is no previous edition beside it")
 
     @property
     def _previous_path(self) -> Path:
-        return self._path.with_name(f"{self._path.name}.previous")
+        path = real(self._path)
+        return path.with_name(f"{path.name}.previous")
+
+    def _settle(self) -> None:
+        """After a loss, whoever writes the file anew is let finish."""
+        before = None
+        while (now := self._signature()) != before and not self._closed.wait(SETTLE_SECONDS):
+            before = now
 
     def _text(self) -> bytes:
         files = self._files()
         parts = []
         for path in files:
             with path.open("rb") as file:
-                parts.append(file.read(LARGEST_BYTES + 1))
-        if self._path.is_dir() and not parts:
+                parts.append((path.name, file.read(LARGEST_BYTES + 1)))
+        if not self._path.is_dir():
+            return parts[0][1]
+        if not parts:
             raise FileNotFoundError(2, "there is no .yaml or .yml file in it")
-        return b"\n---\n".join(parts)
+        return joined(parts)
 
     def _files(self) -> list[Path]:
         if not self._path.is_dir():
@@ -115,20 +142,12 @@ class FileSource:
             found = [(path, path.stat()) for path in self._files()]
         except OSError:
             return ()
+        # With ctime, by which a change of rights is seen, and one that put the time of the file back.
         return tuple(
-            (str(path), stat.st_mtime_ns, stat.st_size, stat.st_ino) for path, stat in found
+            (str(path), stat.st_mtime_ns, stat.st_ctime_ns, stat.st_size, stat.st_ino)
+            for path, stat in found
         )
 
 
-def replace(path: Path, text: bytes) -> None:
-    """Whole or not at all."""
-    new = path.with_name(f".{path.name}.{os.getpid()}.new")
-    try:
-        with new.open("wb") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(new, path)
-    except OSError as error:
-        new.unlink(missing_ok=True)
-        raise SourceError(f"{path}: cannot be written: {error.strerror}") from None
+def _edition(text: bytes) -> Edition:
+    return Edition(text, sha256(text).hexdigest()[:12])

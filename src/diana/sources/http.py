@@ -46,6 +46,10 @@ class TooLarge(Exception):
     """More than a document may be."""
 
 
+class Unbounded(Exception):
+    """An answer that may have been cut anywhere."""
+
+
 class HttpSource:
     def __init__(self, url: str) -> None:
         self.check_url(url)
@@ -54,6 +58,7 @@ class HttpSource:
         self._closed = Event()
         self._etag = ""
         self._look_again = LOOK_SECONDS
+        self._tls = ssl.create_default_context() if _is_secure(urlsplit(url)) else None
 
     @classmethod
     def from_url(cls, url: str) -> HttpSource:
@@ -129,30 +134,37 @@ class HttpSource:
             answer = self._send("GET", url, {"If-None-Match": etag} if etag else {}, None)
             if answer.status not in REDIRECTS:
                 return answer
-            target = urljoin(url, answer.text.decode("latin-1"))
-            if _origin(urlsplit(target)) != _origin(urlsplit(self._url)):
-                raise SourceError(
-                    f"{self._shown}: redirects to another host; write that URL if it is meant"
-                )
-            url = target
+            url = self._redirected(url, answer.text.decode("latin-1"))
         raise SourceError(f"{self._shown}: redirects for ever")
+
+    def _redirected(self, url: str, location: str) -> str:
+        try:
+            target = urljoin(url, location)
+            elsewhere = _origin(urlsplit(target)) != _origin(urlsplit(self._url))
+        except ValueError:  # which may quote a secret
+            raise SourceError(f"{self._shown}: redirects to what is no URL") from None
+        if elsewhere:
+            raise SourceError(
+                f"{self._shown}: redirects to another host; write that URL if it is meant"
+            )
+        if not target.isascii() or any(sign <= " " or sign == "\x7f" for sign in target):
+            raise SourceError(f"{self._shown}: redirects to what is no URL")
+        return target
 
     def _send(self, method: str, url: str, headers: dict[str, str], body: bytes | None) -> Answer:
         parts = urlsplit(url)
-        secure = parts.scheme == "https"
         port = parts.port or DEFAULT_PORTS[parts.scheme]
         host = parts.hostname or ""
         connection: http.client.HTTPConnection
-        if secure:
-            context = ssl.create_default_context()
+        if _is_secure(parts):
             connection = http.client.HTTPSConnection(
-                host, port, timeout=ALL_SECONDS, context=context
+                host, port, timeout=ALL_SECONDS, context=self._tls
             )
         else:
             connection = http.client.HTTPConnection(host, port, timeout=ALL_SECONDS)
         sent = {"Accept": "application/yaml, text/yaml, */*", "User-Agent": "diana", **headers}
-        if os.environ.get(AUTHORIZATION):
-            sent["Authorization"] = os.environ[AUTHORIZATION]
+        if authorization := _authorization():
+            sent["Authorization"] = authorization
         target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         try:
             connection.response_class = _within(monotonic() + ALL_SECONDS)
@@ -163,11 +175,21 @@ class HttpSource:
             raise SourceError(f"{self._shown}: takes longer than {ALL_SECONDS:g} s") from None
         except http.client.IncompleteRead:
             raise SourceError(f"{self._shown}: the answer broke off") from None
-        except (OSError, http.client.HTTPException, ValueError, TooLarge) as error:
+        except (OSError, http.client.HTTPException, ValueError, TooLarge, Unbounded) as error:
             said = str(error) or type(error).__name__
             raise SourceError(f"{self._shown}: {said}") from None
         finally:
             connection.close()
+
+
+def _authorization() -> str:
+    """What the environment says; a file that it was read from may have ended with a new line."""
+    given = os.environ.get(AUTHORIZATION, "").strip()
+    if not (given.isascii() and given.isprintable()):
+        raise SourceError(
+            f"{AUTHORIZATION} holds a sign that no header may hold; write printable ASCII on one line"
+        )
+    return given
 
 
 def _within(deadline: float) -> Any:
@@ -209,6 +231,7 @@ def _read(response: http.client.HTTPResponse) -> Answer:
     if response.status in REDIRECTS:
         location = (response.getheader("Location") or "").encode("latin-1")
         return Answer(response.status, "", LOOK_SECONDS, location)
+    bounded = response.chunked or response.length is not None
     pieces, size = [], 0
     while piece := response.read1(PIECE):
         size += len(piece)
@@ -217,11 +240,17 @@ def _read(response: http.client.HTTPResponse) -> Answer:
         pieces.append(piece)
     if response.length:
         raise http.client.IncompleteRead(b"", response.length)
+    if response.status == http.client.OK and not bounded:
+        raise Unbounded("sends neither Content-Length nor chunks, so nobody can tell half from all")
     age = _MAX_AGE.search((response.getheader("Cache-Control") or "").lower())
     look_again = (
         min(LONGEST_LOOK_SECONDS, max(LOOK_SECONDS, float(age[1]))) if age else LOOK_SECONDS
     )
     return Answer(response.status, response.getheader("ETag") or "", look_again, b"".join(pieces))
+
+
+def _is_secure(parts: SplitResult) -> bool:
+    return parts.scheme == "https"
 
 
 def _origin(parts: SplitResult) -> tuple[str, str | None, int | None]:

@@ -24,8 +24,11 @@ from diana.core.contracts import Edition, Source
 from diana.core.errors import ConfigError, SourceError
 from diana.core.policy import Policy, Settings
 from diana.sources import is_url, open_source
-from diana.sources.file import FileSource, replace
+from diana.sources.address import shown_url
+from diana.sources.compiler import NEEDS_RESTART
+from diana.sources.kept import Kept
 from diana.sources.pauses import giving_way, let_go
+from diana.sources.replacing import real
 from diana.sources.rules import rules_from_bytes, rules_from_remote
 from diana.sources.troubles import Trouble, Troubles
 
@@ -35,7 +38,6 @@ PATIENCE_SECONDS = 1.0
 """Start is never delayed by more than this."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 1.0
 MANY, JUDGED_SECONDS = 1_000, 0.1
-NEEDS_RESTART = ("store", "local_store", "store_budget_us", "namespace", "nodes", "rules_from")
 
 Swap = Callable[[Policy], object]
 
@@ -59,14 +61,19 @@ class LiveRules:
         self._file: bytes | None = None
         self._remote: bytes | None = None
         self._remote_name = "remote rules"
-        self._keep: Path | None = None
+        self._kept: Kept | None = None
+        self._told_of: dict[str, object] = {}
         self._heard = Event()
         self._end: SimpleQueue[None] = SimpleQueue()
         _living.add(self)
-        if is_url(where) and not str(where).lower().startswith("file://"):
-            self._start_without_file(str(where))
-        else:
-            self._start_with_file(where)
+        try:
+            if is_url(where) and not str(where).lower().startswith("file://"):
+                self._start_without_file(str(where))
+            else:
+                self._start_with_file(where)
+        except BaseException:
+            self.close()
+            raise
 
     @property
     def troubles(self) -> tuple[Trouble, ...]:
@@ -84,7 +91,7 @@ class LiveRules:
     def close(self) -> None:
         self._closed.set()
         self._end.put(None)
-        for source in self._sources.values():
+        for source in list(self._sources.values()):
             source.close()
 
     def _close_at_the_end(self) -> None:
@@ -95,7 +102,7 @@ class LiveRules:
         Thread(target=wait, daemon=True, name="diana-rules-end").start()
 
     def _start_with_file(self, where: str | Path) -> None:
-        source = open_source(where)
+        source = self._opened("file", where)
         try:
             edition = source.load()
         except SourceError as error:
@@ -103,25 +110,39 @@ class LiveRules:
         self._file = edition.text
         self._where = str(where)
         self.policy = rules_from_bytes(edition.text, self._where, environ=self._environ)
-        rules_from = self.policy.settings.rules_from
+        self._start = self.policy.settings
+        rules_from = self._start.rules_from
         if rules_from is not None:
-            self._keep = None if rules_from.keep is None else Path(rules_from.keep).absolute()
+            self._kept = self._kept_at(rules_from.keep, where)
             self._remote_name = shown_url(rules_from.url)
-            self._run("remote", rules_from.url, open_source(rules_from.url), None)
+            self._opened("remote", rules_from.url)
+            self._troubles.await_first("remote", "the remote rules are not there yet")
+            self._run("remote", rules_from.url, None)
             if not self._heard.wait(PATIENCE_SECONDS):
                 log.warning("the remote rules are not there yet; going on with what is here")
             if self._remote is None:
                 self._take_kept()
-        self._run("file", where if is_url(where) else Path(where).absolute(), source, edition)
+        self._run("file", where if is_url(where) else Path(where).absolute(), edition)
 
     def _start_without_file(self, url: str) -> None:
         """There is nothing to fall back on, so the first edition has to be there."""
-        source = open_source(url)
+        source = self._opened("remote", url)
         self._where = self._remote_name = shown_url(url)
         edition = source.load()
         self.policy = rules_from_remote(edition.text, self._remote_name)
+        self._start = self.policy.settings
         self._remote = edition.text
-        self._run("remote", url, source, edition)
+        self._run("remote", url, edition)
+
+    def _kept_at(self, keep: str | None, where: str | Path) -> Kept | None:
+        if keep is None:
+            return None
+        path = Path(keep).absolute()
+        if not is_url(where) and real(path) == real(Path(where)):
+            raise ConfigError(
+                f"{self._where}: keep is this very file, which it would overwrite; write another path"
+            )
+        return Kept(path, self._troubles, self._closed)
 
     def restart(self) -> None:
         """In a forked child: the parent's threads and connections are the parent's."""
@@ -129,14 +150,22 @@ class LiveRules:
             self._lock, self._end = Lock(), SimpleQueue()
             self._troubles.after_fork()
             self._closed, self._heard = Event(), Event()
+            if self._kept is not None:
+                self._kept.after_fork(self._closed)
             for name, where in list(self._wheres.items()):
-                self._run(name, where, open_source(where), None)
+                self._opened(name, where)
+                self._run(name, where, None)
             if self._swap is not None:
                 self._close_at_the_end()
 
-    def _run(self, name: str, where: str | Path, source: Source, known: Edition | None) -> None:
-        self._wheres[name], self._sources[name] = where, source
-        work = partial(self._keep_up, name, source, known)
+    def _opened(self, name: str, where: str | Path) -> Source:
+        """From now on it is closed with the others, also if the start fails."""
+        source = self._sources[name] = open_source(where)
+        return source
+
+    def _run(self, name: str, where: str | Path, known: Edition | None) -> None:
+        self._wheres[name] = where
+        work = partial(self._keep_up, name, self._sources[name], known)
         Thread(target=work, daemon=True, name=f"diana-rules-{name}").start()
 
     def _keep_up(self, name: str, source: Source, known: Edition | None) -> None:
@@ -170,18 +199,22 @@ class LiveRules:
     def _take(self, name: str, edition: Edition) -> None:
         """Swap in what came, if it is right."""
         with self._lock:
+            changed: dict[str, object] = {}
             file = edition.text if name == "file" else self._file
             remote = edition.text if name == "remote" else self._remote
             try:
                 with giving_way():
-                    if name == "file" and remote is not None:
-                        rules_from_bytes(edition.text, self._where, environ=self._environ)
-                    policy = self._compiled(file, remote)
+                    if name == "file":
+                        policy = self._wanted(edition.text)
+                        changed = self._changed(policy.settings)
+                    if remote is not None or changed:
+                        policy = self._compiled(file, remote)
             except ConfigError as error:
                 self._troubles.complain(name, str(error))
                 return
             self._file, self._remote = file, remote
-            self._tell_of_settings(policy.settings)
+            if name == "file":
+                self._tell_of(changed)
             old, self.policy = self.policy, policy
             self.changes += 1
             told = None if self._swap is None else self._swap()
@@ -189,8 +222,8 @@ class LiveRules:
                 told(policy)
             self._troubles.well(name)  # only now: whoever sees it finds the new rules in force
         log.info("%s rules, version %s, are in force", len(policy.rules), policy.version)
-        if name == "remote" and self._keep is not None:
-            self._write_kept(self._keep, edition.text)
+        if name == "remote" and self._kept is not None:
+            self._kept.write(edition.text)
         if len(old.rules) >= MANY:
             # Whoever is being judged by them is done by then, and does not have to free them all.
             self._closed.wait(JUDGED_SECONDS)
@@ -200,51 +233,51 @@ class LiveRules:
 
     def _compiled(self, file: bytes | None, remote: bytes | None) -> Policy:
         if remote is None and file is not None:
-            return rules_from_bytes(file, self._where, environ=self._environ)
+            return rules_from_bytes(file, self._where, environ=self._environ, start=self._start)
         return rules_from_remote(
-            remote or b"", self._remote_name, local=file, environ=self._environ
+            remote or b"", self._remote_name, local=file, environ=self._environ, start=self._start
         )
 
+    def _wanted(self, file: bytes) -> Policy:
+        """What the file says, as it would be after a restart."""
+        return rules_from_bytes(file, self._where, environ=self._environ)
+
     def _take_kept(self) -> None:
-        if self._keep is None or not self._keep.exists():
+        if self._kept is None:
             return
         try:
-            kept = FileSource(self._keep).load()
-            policy = self._compiled(self._file, kept.text)
+            text = self._kept.text()
+            if text is None:
+                return
+            policy = self._compiled(self._file, text)
         except (SourceError, ConfigError) as error:
             self._complain("kept", f"the kept copy of the remote rules cannot be used: {error}")
             return
         with self._lock:
             if self._remote is None:
-                self._remote, self.policy = kept.text, policy
-        log.warning("the remote rules are not there; going on with the copy in %s", self._keep)
+                self._remote, self.policy = text, policy
+        log.warning("the remote rules are not there; going on with the copy in %s", self._kept.path)
 
-    def _write_kept(self, keep: Path, text: bytes) -> None:
-        try:
-            replace(keep, text)
-        except SourceError as error:
-            self._complain("kept", str(error))
-        else:
-            self._troubles.well("kept")
+    def _changed(self, settings: Settings) -> dict[str, object]:
+        """What holds after a restart only."""
+        start, now = _fixed(self._start), _fixed(settings)
+        return {name: value for name, value in now.items() if value != start[name]}
 
-    def _tell_of_settings(self, settings: Settings) -> None:
-        changed = [
-            name
-            for name in NEEDS_RESTART
-            if getattr(settings, name) != getattr(self.policy.settings, name)
-        ]
-        if changed:
+    def _tell_of(self, changed: dict[str, object]) -> None:
+        """Once, until something else is changed."""
+        if changed and changed != self._told_of:
             log.warning("%s changed; that needs a restart", ", ".join(changed))
+        self._told_of = changed
 
     def _complain(self, name: str, message: str) -> None:
         if not self._closed.is_set():  # whoever hangs up hears no more complaints
             self._troubles.complain(name, message)
 
 
-def shown_url(url: str) -> str:
-    """Without what may be secret in it."""
-    scheme, _, rest = url.partition("://")
-    return f"{scheme}://{rest.rpartition('@')[2].partition('?')[0]}"
+def _fixed(settings: Settings) -> dict[str, object]:
+    """What a running server cannot change; a filter is made anew with every reading, so what is written of it is compared."""
+    filters = [(line.name, line.options) for line in settings.filters]
+    return {**{name: getattr(settings, name) for name in NEEDS_RESTART}, "filters": filters}
 
 
 _living: WeakSet[LiveRules] = WeakSet()

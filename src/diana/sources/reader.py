@@ -11,6 +11,7 @@ from diana.core.duration import micros_from_spelling
 from diana.core.errors import ConfigError, shown
 from diana.core.rule import Place
 from diana.sources.document import Mapping, Node, Scalar, Sequence
+from diana.sources.parts import Origin
 
 LARGEST_NUMBER = 10**12
 MOST_MISTAKES = 100
@@ -32,8 +33,8 @@ Read = Callable[[Node, str], Any]
 class Mistakes:
     """All mistakes of a file, in the order of its lines; of very many, the first hundred."""
 
-    def __init__(self, file: str) -> None:
-        self.file = file
+    def __init__(self, origin: Origin) -> None:
+        self._origin = origin
         self._found: dict[tuple[int | None, int | None, str], ConfigError] = {}
 
     @property
@@ -51,19 +52,24 @@ class Mistakes:
 
     def raise_any(self) -> None:
         if self._found:
-            raise all_at_once(self.file, self._found.values())
+            raise all_at_once(self._origin, self._found.values())
 
 
-def all_at_once(file: str, errors: Iterable[ConfigError]) -> ConfigError:
+def all_at_once(origin: Origin, errors: Iterable[ConfigError]) -> ConfigError:
     """One error that says them all; it stands where the first of them stands."""
-    ordered = sorted(errors, key=lambda error: (error.line or 0, error.column or 0))
-    lines = []
-    for error in ordered:
+    lines, found = [], []
+    for error in sorted(errors, key=lambda error: (error.line or 0, error.column or 0)):
+        file, line = origin.spot(error.line)
         where = f"{error.path}: " if error.path else ""
-        lines.append(f"{file}:{error.line}:{error.column}: {where}{error.message}")
-    first = ordered[0]
-    whole = ConfigError("\n".join(lines), line=first.line, column=first.column, path=first.path)
-    whole.errors = tuple(ordered)
+        lines.append(f"{file}:{line}:{error.column}: {where}{error.message}")
+        found.append(
+            ConfigError(error.message, line=line, column=error.column, path=error.path, file=file)
+        )
+    first = found[0]
+    whole = ConfigError(
+        "\n".join(lines), line=first.line, column=first.column, path=first.path, file=first.file
+    )
+    whole.errors = tuple(found)
     return whole
 
 

@@ -6,21 +6,27 @@ every reconnection the key is read again, and every few seconds anyway, for thos
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from hashlib import sha256
 from threading import Event
 from time import monotonic
 from typing import Any, TypeVar
-from urllib.parse import parse_qsl, urlencode
+from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 from diana.core.contracts import Edition
 from diana.core.errors import ConfigError, SourceError, shown
+from diana.sources.address import refuse_odd_cuts
 from diana.sources.document import LARGEST_BYTES
 
 T = TypeVar("T")
 
+log = logging.getLogger("diana")
+
 DEFAULT_KEY = "diana:rules"
 LOOK_SECONDS = 5.0
+DEAF_LOOK_SECONDS = 1.0
+"""For those who may not listen to the channel."""
 OPTIONS = (
     "key",
     "db",
@@ -32,6 +38,11 @@ OPTIONS = (
 )
 TURN_SECONDS = 0.5
 ANSWER_SECONDS = 1.5
+
+UNREADABLE = (
+    "the URL of the rules cannot be read; write one such as redis://host:6379/0?key=diana:rules, "
+    "and in a password / as %2F, ? as %3F, # as %23, @ as %40"
+)
 
 PUBLISH = """
 -- Replace what was seen, keep it as the previous edition, and tell everybody. KEYS: the rules, the previous ones. ARGV: what was seen,
@@ -54,6 +65,7 @@ class RedisSource:
         self._url, self._key = _split(url)
         self._closed = Event()
         self._watching = False
+        self._told_of_deafness = False
         self._client: Any = None
 
     @classmethod
@@ -63,19 +75,32 @@ class RedisSource:
 
     @staticmethod
     def check_url(url: str) -> None:
-        _client(_split(url)[0]).close()
+        asked, _ = _split(url)
+        client = _client(asked)
+        try:
+            client.connection_pool.make_connection()  # which finds out about options, and connects to nobody
+            database = unquote(urlsplit(asked).path).strip("/")
+            if not asked.startswith("unix://") and database and not database.isdecimal():
+                raise ValueError("no number of a database")
+        except Exception:
+            # Not what the error says: it may show a part of the password.
+            raise ConfigError(UNREADABLE) from None
+        finally:
+            client.close()
 
     def load(self) -> Edition:
         return self._asked(self._read)
 
     def watch(self, known: Edition) -> Iterator[Edition]:
         self._watching = True
-        channel = _Channel(self._asked(self._subscribed))
+        channel = _Channel(self._asked(self._subscribed), self._closed)
         try:
             due = 0.0  # at once: something may have changed before the subscription
             while not self._closed.is_set():
                 if self._asked(channel.announced) or monotonic() >= due:
-                    due = monotonic() + LOOK_SECONDS
+                    if channel.is_deaf:
+                        self._tell_of_deafness()
+                    due = monotonic() + (DEAF_LOOK_SECONDS if channel.is_deaf else LOOK_SECONDS)
                     edition = self._asked(self._read)
                     if edition.version != known.version:
                         known = edition
@@ -122,6 +147,15 @@ class RedisSource:
         pubsub.subscribe(self._key)
         return pubsub
 
+    def _tell_of_deafness(self) -> None:
+        if not self._told_of_deafness:
+            self._told_of_deafness = True
+            log.warning(
+                "Redis allows this user neither SUBSCRIBE nor PING on the channel %s, so the rules are looked at every %g s",
+                self._key,
+                DEAF_LOOK_SECONDS,
+            )
+
     def _connected(self) -> Any:
         if self._client is None:
             self._client = _client(self._url)
@@ -145,13 +179,25 @@ class RedisSource:
 class _Channel:
     """On which changes are announced. A line that is dead without having been cut is found out by asking whether somebody is there."""
 
-    def __init__(self, pubsub: Any) -> None:
+    def __init__(self, pubsub: Any, closed: Event) -> None:
         self._pubsub = pubsub
+        self._closed = closed
+        self.is_deaf = False
+        """Not allowed to listen."""
         self._asked_at: float | None = None
 
     def announced(self) -> bool:
         """Whether a change was, within a short turn."""
-        told = self._pubsub.get_message(timeout=TURN_SECONDS)
+        from redis.exceptions import NoPermissionError
+
+        if self.is_deaf:
+            self._closed.wait(TURN_SECONDS)
+            return False
+        try:
+            told = self._pubsub.get_message(timeout=TURN_SECONDS)
+        except NoPermissionError:
+            self.is_deaf = True
+            return True  # what was missed until now
         if told is not None:
             self._asked_at = None
             return bool(told["type"] == "message")
@@ -170,6 +216,7 @@ def _split(url: str) -> tuple[str, str]:
     """As redis-py takes it, and the key."""
     scheme, _, rest = url.partition("://")
     scheme = scheme.lower().replace("valkeys", "rediss").replace("valkey", "redis")
+    refuse_odd_cuts(rest)
     where, _, query = rest.partition("?")
     try:
         options = parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query))
@@ -180,6 +227,8 @@ def _split(url: str) -> tuple[str, str]:
             raise ConfigError(
                 f"{shown(name)} is no option of the rules' URL; there is {', '.join(OPTIONS)}"
             )
+        if name.startswith("ssl_") and scheme != "rediss":
+            raise ConfigError(f"{name} needs TLS; write rediss:// or valkeys://")
     keys = [value for name, value in options if name == "key"]
     if len(keys) > 1 or "" in keys:
         raise ConfigError("which key? write key= once, such as ?key=diana:rules")
@@ -205,7 +254,4 @@ def _client(url: str) -> Any:
         )
     except ValueError:
         # Not what the error says: it may show a part of the password.
-        raise ConfigError(
-            "the URL of the rules cannot be read; write one such as redis://host:6379/0?key=diana:rules, "
-            "and in a password / as %2F, ? as %3F, # as %23, @ as %40"
-        ) from None
+        raise ConfigError(UNREADABLE) from None

@@ -7,13 +7,15 @@ from hashlib import sha256
 from pathlib import Path
 
 from diana.core.errors import ConfigError, SourceError
-from diana.core.policy import Policy
+from diana.core.policy import Policy, Settings
 from diana.sources.compiler import compile_policy
+from diana.sources.document import Mapping as Fields
 from diana.sources.document import Node, documents_from_bytes
 from diana.sources.file import FileSource
+from diana.sources.parts import Origin
 from diana.sources.pauses import let_go
 from diana.sources.reader import Mistakes, all_at_once
-from diana.sources.schema import RulesFile, environment, read_file, read_remote
+from diana.sources.schema import SETTINGS, RulesFile, environment, read_file, read_remote
 
 
 def load_rules(path: str | Path, *, environ: Mapping[str, str] | None = None) -> Policy:
@@ -26,12 +28,17 @@ def load_rules(path: str | Path, *, environ: Mapping[str, str] | None = None) ->
 
 
 def rules_from_bytes(
-    content: bytes, name: str = "rules", *, environ: Mapping[str, str] | None = None
+    content: bytes,
+    name: str = "rules",
+    *,
+    environ: Mapping[str, str] | None = None,
+    start: Settings | None = None,
 ) -> Policy:
-    """The rules of a local document: it may hold settings."""
-    mistakes = Mistakes(name)
-    file = read_file(_documents(content, name), mistakes, environ or environment())
-    return _compiled(file, mistakes, content)
+    """The rules of a local document: it may hold settings. What cannot change while it runs is as it was at the `start`."""
+    origin = Origin(name, content)
+    mistakes = Mistakes(origin)
+    file = read_file(_documents(content, origin), mistakes, environ or environment())
+    return _compiled(file, mistakes, content, start)
 
 
 def rules_from_remote(
@@ -40,25 +47,43 @@ def rules_from_remote(
     *,
     local: bytes | None = None,
     environ: Mapping[str, str] | None = None,
+    start: Settings | None = None,
 ) -> Policy:
-    """The rules of a remote document: `limits` and `defaults` are its own, all settings those of the local one, which is right."""
-    mistakes = Mistakes(name)
-    remote = read_remote(_documents(content, name), mistakes)
+    """The rules of a remote document: `limits` and `defaults` are its own, all settings those of the local one, which is right.
+
+    The local defaults are for the local rules: what was checked before it was published means the same on every node.
+    """
+    origin = Origin(name, content)
+    mistakes = Mistakes(origin)
+    remote = read_remote(_documents(content, origin), mistakes)
     if local is not None:
-        ours = read_file(_documents(local, name), Mistakes(name), environ or environment())
-        remote = RulesFile(remote.blocks, ours.settings, remote.defaults or ours.defaults)
-    return _compiled(remote, mistakes, content)
+        here = Origin(name, local)
+        ours = read_file(_documents(local, here), Mistakes(here), environ or environment())
+        remote = RulesFile(remote.blocks, ours.settings, remote.defaults)
+    return _compiled(remote, mistakes, content, start)
 
 
-def _documents(content: bytes, name: str) -> list[Node]:
+def settings_in(content: bytes) -> list[str]:
+    """Which settings stand in a document: with one, it is a node's own."""
+    try:
+        documents = documents_from_bytes(content)
+    except ConfigError:
+        return []
+    written = [key.text for node in documents if isinstance(node, Fields) for key, _ in node.pairs]
+    return [name for name in written if name.lower() in SETTINGS]
+
+
+def _documents(content: bytes, origin: Origin) -> list[Node]:
     try:
         return documents_from_bytes(content)
     except ConfigError as error:
-        raise all_at_once(name, [error]) from None
+        raise all_at_once(origin, [error]) from None
 
 
-def _compiled(file: RulesFile, mistakes: Mistakes, content: bytes) -> Policy:
-    policy = compile_policy(file, mistakes, version=sha256(content).hexdigest()[:12])
+def _compiled(
+    file: RulesFile, mistakes: Mistakes, content: bytes, start: Settings | None
+) -> Policy:
+    policy = compile_policy(file, mistakes, sha256(content).hexdigest()[:12], start)
     let_go(file.blocks)
     mistakes.raise_any()
     return policy

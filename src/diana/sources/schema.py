@@ -193,6 +193,8 @@ class _Schema:
         for key, _ in block.pairs:
             if key.text.lower() in self._settings:
                 said = f"{key.text} is a setting; put it beside limits:, and url and rules under limits:"
+                if key.text.lower() == "limits":
+                    said = "limits stands alone in one file; among several documents or files, write url and rules in each"
                 raise mistake(key, path, said)
         found = fields(block, path, readers, self._mistakes)
         for name, said in (

@@ -22,6 +22,8 @@ EXAMPLE = "zookeeper://host:2181/diana/rules"
 OPTIONS = {"auth": "auth=digest:user:password"}
 SILENCE_SECONDS = 1.0
 PUBLISH_SECONDS = 5.0
+FIRST_SECONDS = 0.4
+"""For a first session with one of several servers: a start waits a second, and a dead one must leave some of it to the next."""
 LONGEST_PACKET = 0xFFFFF - 1024
 """What a server takes unless its jute.maxbuffer says otherwise, and what stands around the rules in it."""
 
@@ -30,7 +32,8 @@ class ZooKeeperSource:
     def __init__(self, address: Address) -> None:
         self._path = address.path
         self._servers = Servers(address.endpoints)
-        self._session = Session(_auth(address), self._servers.closed)
+        first = FIRST_SECONDS if len(address.endpoints) > 1 else None
+        self._session = Session(_auth(address), self._servers.closed, first)
         self._told = Event()
 
     @classmethod

@@ -27,8 +27,11 @@ log.setLevel(logging.CRITICAL)
 
 
 class Session:
-    def __init__(self, auth: list[tuple[str, str]], closed: Event) -> None:
+    def __init__(
+        self, auth: list[tuple[str, str]], closed: Event, first_seconds: float | None = None
+    ) -> None:
         self._auth = auth
+        self._first_seconds = first_seconds
         self._closed = closed
         self._client: Any = None
         self._endpoint: Endpoint | None = None
@@ -73,9 +76,10 @@ class Session:
             hosts=str(endpoint), timeout=SESSION_SECONDS, auth_data=self._auth, logger=log
         )
         self._client, self._endpoint = client, endpoint
-        if not client.start_async().wait(ANSWER_SECONDS):
+        seconds, self._first_seconds = self._first_seconds or ANSWER_SECONDS, None
+        if not client.start_async().wait(seconds):
             self.end()
-            raise Lost(f"no session within {ANSWER_SECONDS:g} s")
+            raise Lost(f"no session within {seconds:g} s")
         if self._closed.is_set():  # and nobody else will end it
             self.end()
             raise Lost("closed")

@@ -51,9 +51,8 @@ def test_a_signal_handler_may_raise_at_any_moment(store: RedisStore) -> None:
 
 @pytest.mark.parametrize("algo", ["TB", "LB", "W", "SW", "SL"])
 def test_a_full_refund_leaves_nothing(store: RedisStore, algo: str) -> None:
-    limiter = Limiter(
-        "3/hour", algo=algo, store=store, name="refund", **({"burst": 2} if algo == "LB" else {})
-    )
+    burst = 2 if algo == "LB" else None
+    limiter = Limiter("3/hour", algo=algo, burst=burst, store=store, name="refund")
     decision = limiter.take("a", cost=3)
     assert decision
     limiter.refund(decision)
@@ -120,7 +119,7 @@ def test_a_damaged_counter_hurts_nobody_but_itself(store: RedisStore, redis7: Se
     limiter = Limiter("3/hour", store=store, name="damaged")
     decision = limiter.take("a")
     client = redis.Redis(port=redis7.port)
-    (key,) = client.keys("diana:damaged|*|a")  # type: ignore[misc]
+    (key,) = client.keys("diana:damaged|*|a")
     client.set(key, "1,2")
     limiter.refund(decision)
     assert limiter.take("a").degraded
