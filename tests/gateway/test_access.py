@@ -27,6 +27,9 @@ PROXIES = "identity: {trusted_proxies: [127.0.0.1]}\n"
         ("{allow: [header X-Level: 7]}", ["X-Level: 7"], 200),
         ("{deny: [header User-Agent: BadBot]}", ["User-Agent: BadBot"], 403),
         ("{deny: [header User-Agent: BadBot]}", ["User-Agent: GoodBot"], 200),
+        ("{deny: [header X-Bot: bad]}", ["X-Bot: good", "X-Bot: bad"], 403),
+        ("{deny: [header X-Bot: bad]}", ["X-Bot: bad", "X-Bot: good"], 403),
+        ("{deny: [header X-Bot: bad]}", [], 200),
         ("{allow: 127.0.0.1, deny: header X-Bad}", ["X-Bad: 1"], 403),
     ],
 )

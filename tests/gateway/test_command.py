@@ -199,7 +199,10 @@ def test_a_wrong_option_is_told_clearly(options: list[str], said: str, rules: st
 
 def test_without_rules_it_says_so() -> None:
     assert "Missing option '--rules'" in run("--sample").stderr
-    assert "nowhere.yaml: cannot be read: No such file" in run("--sample", "--rules", "nowhere.yaml").stderr
+    assert (
+        "nowhere.yaml: cannot be read: No such file"
+        in run("--sample", "--rules", "nowhere.yaml").stderr
+    )
 
 
 def test_a_port_that_is_taken_is_said_so(rules: str) -> None:
@@ -254,6 +257,15 @@ def test_the_curl_lines_of_the_readme_do_what_it_shows(start: Start) -> None:
     for command, (_, shown) in zip(tried, commands, strict=True):
         done = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=PATIENCE)
         assert done.stdout == shown
+
+
+def test_what_is_printed_to_try_fits_the_rules(start: Start, rules: str) -> None:
+    gateway, port = start("--sample", "--rules", rules)
+    assert gateway.stdout is not None
+    printed = list(iter(gateway.stdout.readline, "Stop with Ctrl-C.\n"))
+    tried = [line for line in printed if line.startswith("  curl ")]
+    assert tried == [f"  curl http://127.0.0.1:{port}/\n"]
+    assert status_of(ask(port, get("/"))) == 200
 
 
 def test_make_run_starts_it_with_the_sample() -> None:

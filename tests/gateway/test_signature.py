@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 import socket
 import time
 from collections.abc import Iterator
@@ -176,3 +177,28 @@ def test_in_a_rules_file(where: str, tmp_path: Path, monkeypatch: pytest.MonkeyP
     with upstream(says(HELLO)) as service, gateway_to(service.url, rules) as port:
         assert status_of(ask(port, get("/"))) == 401
         assert status_of(ask(port, get("/", *lines(at=time.time_ns() // 1_000)))) == 200
+
+
+@pytest.mark.parametrize("length", [[], ["Content-Length: 0"], ["Content-Length: 00"]])
+def test_a_body_that_was_left_out_is_told_and_the_signature_stays_good(length: list[str]) -> None:
+    def behave(connection: socket.socket, _: bytes) -> None:
+        read_exactly(connection, 5)
+        connection.sendall(HELLO)
+
+    with signed_service(behave) as (port, service, _):
+        signed = lines(method="POST", body=b"hello")
+        answer = ask(port, get("/", *signed, *length, method="POST"))
+        assert status_of(answer) == 400
+        assert b"digest" in answer
+        assert service.heads == []
+        whole = get("/", *signed, "Content-Length: 5", method="POST") + b"hello"
+        assert status_of(ask(port, whole)) == 200
+
+
+def test_the_digest_of_nothing_may_be_signed_too() -> None:
+    with signed_service() as (port, _, _clock):
+        digest = "sha-256=:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=:"
+        moment = f"{NOW // 1_000_000}.{NOW % 1_000_000:06d}"
+        signed = hmac.digest(SECRET, f"POST\n/\n{moment}\n{digest}".encode(), "sha256").hex()
+        said = lines(method="POST", X_Signature=signed, Content_Digest=digest)
+        assert status_of(ask(port, get("/", *said, method="POST"))) == 200

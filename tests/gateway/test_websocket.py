@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket as sockets
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -16,10 +17,15 @@ from tests.gateway.upstreams import (
     HELLO,
     OPEN,
     PATIENCE,
+    connected,
     gateway_to,
+    get,
     lines_of,
     listening,
+    read_head,
     says,
+    status_of,
+    to_the_end,
     upstream,
 )
 
@@ -154,3 +160,61 @@ def test_filters_guard_handshakes_too() -> None:
     ):
         client(port)
     assert refused.value.response.status_code == 403
+
+
+HANDSHAKE = (
+    "Connection: Upgrade",
+    "Upgrade: websocket",
+    "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==",
+    "Sec-WebSocket-Version: 13",
+)
+REFUSED = {
+    "a long line": ("/", [f"X: {'y' * 9_000}"], 431),
+    "a long path": (f"/{'y' * 9_000}", [], 431),
+    "many lines": ("/", ["a: b"] * 130, 431),
+    "a body": ("/", ["Content-Length: 3"], 400),
+    "a body in chunks": ("/", ["Transfer-Encoding: chunked"], 400),
+    "a fragment": ("/a?b#c", [], 400),
+    "no path": ("m://evil/a", [], 400),
+    "another host's path": ("http://evil/a", [], 400),
+}
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+def test_a_handshake_that_cannot_be_made_is_answered(port: int, kind: str) -> None:
+    target, lines, status = REFUSED[kind]
+    with connected(port) as socket:
+        socket.sendall(get(target, *lines, *HANDSHAKE))
+        assert status_of(to_the_end(socket)) == status
+
+
+@pytest.mark.parametrize("lines", [["Content-Length: 0"], ["a: b"] * 110, [f"X: {'y' * 7_900}"]])
+def test_a_handshake_within_the_bounds_is_made(port: int, lines: list[str]) -> None:
+    with connected(port) as socket:
+        socket.sendall(get("/", *lines, *HANDSHAKE))
+        assert status_of(read_head(socket)) == 101
+
+
+def test_an_upstream_that_is_silent_at_a_handshake_is_a_504() -> None:
+    def is_silent(connection: sockets.socket, _: bytes) -> None:
+        connection.recv(1)
+
+    with (
+        upstream(is_silent) as service,
+        gateway_to(service.url, read_timeout=0.3) as port,
+        connected(port) as socket,
+    ):
+        socket.sendall(get("/", *HANDSHAKE))
+        assert status_of(to_the_end(socket)) == 504
+
+
+def test_a_websocket_may_be_silent_for_longer_than_a_head_may_take() -> None:
+    with (
+        listening(sample) as behind,
+        gateway_to(f"http://127.0.0.1:{behind}", head_seconds=0.05) as port,
+        client(port) as socket,
+    ):
+        with pytest.raises(TimeoutError):
+            socket.recv(0.3)
+        socket.send("hello")
+        assert socket.recv(PATIENCE) == "hello"

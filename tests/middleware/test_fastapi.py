@@ -65,7 +65,9 @@ def test_a_denial_is_an_error_as_fastapi_has_them() -> None:
     assert denied.header("cache-control") == "no-store"
     assert denied.header("content-type") == "application/problem+json"
     assert denied.header("content-length") == str(len(denied.body))
-    assert json.loads(denied.body) == {"detail": "Too many requests. Please try again in 60 s."}
+    assert json.loads(denied.body) == {
+        "detail": "Too many requests. Please try again in 60 seconds."
+    }
     app.add_exception_handler(RateLimitExceeded, answer)
     app.middleware_stack = None
     denied = ask(app, headers=[("Accept", "text/html")])

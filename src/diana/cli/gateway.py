@@ -16,7 +16,8 @@ from diana.guard import AsyncGuard
 
 TRY = """\
 Try:
-  curl {address}/
+  curl {address}/"""
+TRY_SEARCHES = """\
   curl -s -o /dev/null -w '%{{http_code}}\\n' -H 'X-Account-Id: alice' '{address}/search?q=[1-4]'
   curl {address}/healthz"""
 
@@ -72,6 +73,14 @@ def _address(_: click.Context, __: click.Parameter, value: str) -> tuple[str, in
     help="How long it may send nothing.",
 )
 @click.option(
+    "--body-timeout",
+    default="60s",
+    show_default=True,
+    callback=_seconds,
+    metavar="DURATION",
+    help="How long a client may send nothing of its body.",
+)
+@click.option(
     "--grace",
     default="30s",
     show_default=True,
@@ -91,6 +100,7 @@ def gateway(
     store: str | None,
     connect_timeout: float,
     read_timeout: float,
+    body_timeout: float,
     grace: float,
     rewrite_host: bool,
     access_log: bool,
@@ -125,7 +135,8 @@ def gateway(
                 own_host=rewrite_host,
             )
             listening = stack.enter_context(server.bound_socket(*bind))
-            app = chain(guard, target, access_log=sys.stdout if access_log else None)
+            log = sys.stdout if access_log else None
+            app = chain(guard, target, access_log=log, body_timeout=body_timeout)
         except ConfigError as error:
             raise click.ClickException(_told(error, rules)) from None
         address = f"http://{_shown(listening.getsockname())}"
@@ -159,6 +170,8 @@ def _introduce(policy: Policy, address: str, upstream: str) -> None:
         click.echo(f"Filters behind them: {', '.join(line.name for line in filters)}")
     if upstream == "a sample service":
         click.echo(TRY.format(address=address))
+        if any(rule.url.spelling == "/search" for rule in rules):
+            click.echo(TRY_SEARCHES.format(address=address))
     click.echo("Stop with Ctrl-C.")
     sys.stdout.flush()
 

@@ -4,38 +4,67 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, NoReturn
 
-from diana.middleware.asgi import Receive
+from diana.gateway.problem import Problem, problem
+from diana.middleware.asgi import Message, Receive
 
 LOOK_AFTER = 0.05
 """Seconds until the gateway begins to watch whether the client leaves: most exchanges are over by then, and cost no task."""
+BODY_SECONDS = 60.0
+"""So long may a client send nothing of its body."""
+TOO_LATE = problem(408, "The rest of the body did not come in time.", (b"connection", b"close"))
+OTHER_LENGTH = problem(400, "The body is not as long as was said.", (b"connection", b"close"))
 
 
-class ClientLeft(Exception):
-    """In the middle of its body; what it sent must not look complete to the upstream."""
+class Incomplete(Exception):
+    """The client left in the middle of its body, or sent another; it must not look complete to the upstream."""
 
 
 class Upload:
     """The body of a request, piece by piece; nothing is kept."""
 
-    def __init__(self, receive: Receive) -> None:
+    def __init__(self, receive: Receive, length: int, patience: float = BODY_SECONDS) -> None:
         self._receive = receive
+        self._missing = length
+        """Bytes, or -1 if nobody knows."""
+        self._patience = patience
         self.ended = False
         self.left = False
+        self.refusal: Problem | None = None
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
+        known = self._missing >= 0
         while True:
-            message = await self._receive()
-            if message["type"] == "http.disconnect":
-                self.left = True
-                raise ClientLeft
+            message = await self._next()
             body: bytes = message.get("body", b"")
+            if known:
+                self._missing -= len(body)
+                if self._missing < 0:
+                    self._refuse(OTHER_LENGTH)
             if body:
                 yield body
             if not message.get("more_body"):
+                if known and self._missing:
+                    # The upstream would take the next request on this connection for the rest.
+                    self._refuse(OTHER_LENGTH)
                 self.ended = True
                 return
+
+    async def _next(self) -> Message:
+        try:
+            async with asyncio.timeout(self._patience):
+                message = await self._receive()
+        except TimeoutError:
+            self._refuse(TOO_LATE)
+        if message["type"] == "http.disconnect":
+            self.left = True
+            raise Incomplete
+        return message
+
+    def _refuse(self, refusal: Problem) -> NoReturn:
+        self.refusal = refusal
+        raise Incomplete
 
 
 class Departure:

@@ -13,8 +13,9 @@ from aiohttp import ClientError, ClientResponse, ClientSession, ServerTimeoutErr
 from yarl import URL
 
 from diana.core.address import Proxies
-from diana.gateway.exchange import Departure, Upload
+from diana.gateway.exchange import BODY_SECONDS, Departure, Upload
 from diana.gateway.headers import RequestLines, response_lines
+from diana.gateway.heads import FRAGMENT, NO_PATH
 from diana.gateway.problem import Problem, answer, problem
 from diana.gateway.upstream import Upstream
 from diana.gateway.websocket import relay
@@ -25,7 +26,6 @@ UNREACHABLE = problem(502, "The service behind this gateway cannot be reached.")
 BROKEN = problem(502, "The service behind this gateway gave no answer that can be passed on.")
 TOO_SLOW = problem(504, "The service behind this gateway took too long to answer.")
 UNKNOWN_CODING = problem(501, "This gateway knows no transfer coding but chunked.")
-NO_PATH = problem(400, "This gateway takes requests for a path only.")
 
 _NOT_ASCII = re.compile(rb"[^!-~]")
 
@@ -37,30 +37,35 @@ class UpstreamLost(Exception):
 class Proxy:
     """An ASGI app whose answers are those of an upstream."""
 
-    def __init__(self, upstream: Upstream, proxies: Proxies) -> None:
+    def __init__(
+        self, upstream: Upstream, proxies: Proxies, *, body_timeout: float = BODY_SECONDS
+    ) -> None:
         self._upstream = upstream
         self._base = upstream.origin + upstream.prefix
         self._lines = RequestLines(proxies, upstream.own_host)
+        self._body_timeout = body_timeout
         self._pool: ClientSession | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         kind = scope["type"]
-        if kind == "http":
+        if kind == "lifespan":
+            await self._live(receive, send)
+        elif _raw_path(scope)[:1] != b"/":
+            await answer(NO_PATH, scope, receive, send)
+        elif b"#" in _raw_path(scope) or b"#" in scope["query_string"]:
+            await answer(FRAGMENT, scope, receive, send)
+        elif kind == "http":
             await self._forward(scope, receive, send)
         elif kind == "websocket":
             url = self._url(scope)
             lines = self._lines.of(scope)
             await relay(self._connections(), url, lines, scope, receive, send)
-        elif kind == "lifespan":
-            await self._live(receive, send)
 
     async def _forward(self, scope: Scope, receive: Receive, send: Send) -> None:
         lines, length, coding, _ = self._lines.of(scope)
         if coding and coding != b"chunked":
             return await answer(UNKNOWN_CODING, scope, receive, send)
-        if scope["raw_path"][:1] != b"/":
-            return await answer(NO_PATH, scope, receive, send)
-        upload = Upload(receive) if length else None
+        upload = Upload(receive, length, self._body_timeout) if length else None
         departure = Departure(receive, upload)
         response: ClientResponse | None = None
         began = whole = False
@@ -85,7 +90,8 @@ class Proxy:
             if upload is None or not upload.left:
                 if began:
                     raise UpstreamLost from error
-                await answer(_said_of(error), scope, receive, send)
+                refusal = None if upload is None else upload.refusal
+                await answer(refusal or _said_of(error), scope, receive, send)
         finally:
             departure.close()
             if response is not None and not whole:
@@ -95,7 +101,7 @@ class Proxy:
     def _url(self, scope: Scope) -> URL:
         """Byte for byte as it was asked for; nothing is decoded, joined or made shorter."""
         query: bytes = scope["query_string"]
-        raw: bytes = scope.get("raw_path") or quote(scope["path"]).encode()
+        raw = _raw_path(scope)
         target = raw + b"?" + query if query else raw
         if not target.isascii():
             # No request line may hold these; written so, they mean the same.
@@ -116,6 +122,11 @@ class Proxy:
                     self._pool = None
                 return await send({"type": "lifespan.shutdown.complete"})
             await send({"type": "lifespan.startup.complete"})
+
+
+def _raw_path(scope: Scope) -> bytes:
+    """Not all servers keep it."""
+    return scope.get("raw_path") or quote(scope["path"]).encode()
 
 
 async def _pass_on(

@@ -1,4 +1,4 @@
-"""uvicorn, set up for a gateway: nothing added to answers, nobody's headers believed, heads bounded, an end that waits."""
+"""uvicorn, set up for a gateway: nothing added to answers, nobody's headers believed, clients bounded, an end that waits."""
 
 from __future__ import annotations
 
@@ -9,69 +9,17 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from uvicorn import Config, Server
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from diana.core.errors import ConfigError
+from diana.gateway.connection import HEAD_SECONDS, ClientConnection
 from diana.gateway.proxy import UpstreamLost
 from diana.middleware.asgi import App
 
-LARGEST_HEAD = 131_072
-"""Bytes of a request's head; uvicorn's parser alone would read on as long as a client sends."""
-HEAD_SECONDS = 60.0
-"""So long may a client take for a head."""
 KEEP_ALIVE_SECONDS = 75
-TOO_LARGE = (
-    b"HTTP/1.1 431 Request Header Fields Too Large\r\n"
-    b"content-type: text/plain; charset=utf-8\r\ncontent-length: 24\r\nconnection: close\r\n\r\n"
-    b"The head is too large.\r\n"
-)
-
-
-class BoundedHeads(HttpToolsProtocol):
-    """uvicorn's protocol for clients whose heads never end."""
-
-    _head: int | None = 0
-    """Bytes of the head that is coming; None while a body is."""
-    _patience: asyncio.TimerHandle | None = None
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        self._patience = self.loop.call_later(HEAD_SECONDS, self._lose_patience)
-
-    def data_received(self, data: bytes) -> None:
-        if self._head is not None:
-            self._head += len(data)
-            if self._head > LARGEST_HEAD:
-                self.transport.write(TOO_LARGE)
-                self.transport.close()
-                return
-        super().data_received(data)
-
-    def on_message_begin(self) -> None:
-        super().on_message_begin()
-        self._head = 0 if self._head is None else self._head
-
-    def on_headers_complete(self) -> None:
-        self._head = None
-        if self._patience is not None:
-            self._patience.cancel()
-            self._patience = None
-        super().on_headers_complete()
-
-    def on_message_complete(self) -> None:
-        self._head = 0
-        super().on_message_complete()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        if self._patience is not None:
-            self._patience.cancel()
-        super().connection_lost(exc)
-
-    def _lose_patience(self) -> None:
-        self.transport.close()
 
 
 def bound_socket(host: str, port: int) -> socket.socket:
@@ -86,14 +34,17 @@ def bound_socket(host: str, port: int) -> socket.socket:
 
 def serve(app: App, listening: socket.socket, *, grace_seconds: int) -> None:
     """Until SIGINT or SIGTERM; then whatever is under way may finish, for so long."""
-    with _heeded_signals():
-        _server(app, grace_seconds).run(sockets=[listening])
+    server = _server(app, grace_seconds)
+    with _heeded_signals(server):
+        server.run(sockets=[listening])
 
 
 @contextmanager
-def served_beside(app: App, listening: socket.socket) -> Iterator[None]:
+def served_beside(
+    app: App, listening: socket.socket, *, head_seconds: float = HEAD_SECONDS
+) -> Iterator[None]:
     """The same in a thread of its own, as long as the block lasts."""
-    server = _server(app, grace_seconds=1)
+    server = _server(app, grace_seconds=1, head_seconds=head_seconds)
     thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
     thread.start()
     try:
@@ -103,7 +54,7 @@ def served_beside(app: App, listening: socket.socket) -> Iterator[None]:
         thread.join()
 
 
-def _server(app: App, grace_seconds: int) -> Server:
+def _server(app: App, grace_seconds: int, head_seconds: float = HEAD_SECONDS) -> Server:
     log = logging.getLogger("uvicorn.error")
     log.setLevel(logging.ERROR)  # who sends no HTTP is told so; it is no line of ours
     if not any(isinstance(known, _Expected) for known in log.filters):
@@ -111,7 +62,7 @@ def _server(app: App, grace_seconds: int) -> Server:
     return Server(
         Config(
             app,
-            http=BoundedHeads,
+            http=partial(ClientConnection, head_seconds=head_seconds),  # type: ignore[arg-type]
             lifespan="on",
             log_config=None,
             access_log=False,
@@ -136,11 +87,11 @@ class _Expected(logging.Filter):
 
 
 @contextmanager
-def _heeded_signals() -> Iterator[None]:
-    """uvicorn raises a signal again when it has shut down; by then it has been heeded."""
+def _heeded_signals(server: Server) -> Iterator[None]:
+    """uvicorn raises a signal again when it has shut down; by then it has been heeded. One that comes before it listens is not lost."""
 
     def heeded(*_: Any) -> None:
-        return None
+        server.should_exit = True
 
     before = {each: signal.signal(each, heeded) for each in (signal.SIGINT, signal.SIGTERM)}
     try:

@@ -221,10 +221,10 @@ def _written(
         text = _problem(status, names, retry) if own is None else own
     elif kind == TEXT:
         media = b"text/plain; charset=utf-8"
-        text = f"{_detail(retry)}\n" if own is None else own
+        text = f"{detail_of(retry)}\n" if own is None else own
     else:
         media = b"text/html; charset=utf-8"
-        page = _PAGE.format(title=escape(_title(status)), detail=escape(_detail(retry)))
+        page = _PAGE.format(title=escape(_title(status)), detail=escape(detail_of(retry)))
         text = page if own is None else own
     content = text.encode("utf-8", "replace")
     return [(b"content-type", media), (b"content-length", str(len(content)).encode())], content
@@ -236,7 +236,7 @@ def _problem(status: int, names: tuple[str, ...], retry: int | None) -> str:
         "type": "about:blank",
         "title": _title(status),
         "status": status,
-        "detail": _detail(retry),
+        "detail": detail_of(retry),
     }
     if retry is not None:
         problem["retry_after"] = retry
@@ -251,7 +251,8 @@ def _title(status: int) -> str:
         return "Too Many Requests"
 
 
-def _detail(retry: int | None) -> str:
+def detail_of(retry: int | None) -> str:
+    """In words, whatever the shape of the answer."""
     if retry is None:
         return "This request cannot be let through."
     return f"Too many requests. Please try again in {retry} second{'' if retry == 1 else 's'}."

@@ -29,7 +29,7 @@ from diana.core.limit import limits_from_spelling
 from diana.core.policy import Policy
 from diana.core.verdict import Verdict
 from diana.guard import AsyncGuard
-from diana.middleware.answer import Answers, Denial, Fields
+from diana.middleware.answer import Answers, Denial, Fields, detail_of
 from diana.middleware.asgi import SINGLE, TRY_AGAIN_LATER, ScopeRequest
 from diana.middleware.identity import Finder, afound
 from diana.middleware.wsgi import lines_from_fields
@@ -52,7 +52,7 @@ class RateLimitExceeded(HTTPException):
         # A problem (RFC 9457) may consist of its detail alone.
         headers["Content-Type"] = "application/problem+json"
         retry = headers.get("Retry-After")
-        said = f"Too many requests. Please try again in {retry} s." if retry else "Not allowed."
+        said = detail_of(None if retry is None else int(retry))
         super().__init__(denial.status, said, headers)
         self.denial = denial
         self.verdict = verdict

@@ -12,7 +12,7 @@ Who is denied is denied. If there is an `allow`, everybody else is denied too. T
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from ipaddress import IPv4Address, IPv6Address
 from typing import Any
 
@@ -79,12 +79,12 @@ def _conditions(option: str, given: Any) -> tuple[Condition, ...]:
     if not listed:
         raise ConfigError("the list is empty; write at least one network or header", path=option)
     try:
-        return tuple(_condition(each) for each in listed)
+        return tuple(_condition(each, any if option == "deny" else all) for each in listed)
     except ConfigError as error:
         raise ConfigError(error.message, path=option) from None
 
 
-def _condition(given: Any) -> Condition:
+def _condition(given: Any, of_lines: Callable[[Iterable[bool]], bool]) -> Condition:
     """`10.0.0.0/8`, `header X-Staff`, or `header X-Staff: yes`, which YAML reads as a mapping."""
     value = None
     if isinstance(given, dict):
@@ -98,19 +98,26 @@ def _condition(given: Any) -> Condition:
     if words[0].lower() == "header":
         if len(words) != 2:
             raise ConfigError(f"{shown(given)} names no header; write header X-Staff: yes")
-        return _by_header(checked_token(words[1], "X-Staff").lower().encode(), value)
+        return _by_header(checked_token(words[1], "X-Staff").lower().encode(), value, of_lines)
     if value is not None:
         raise ConfigError(f"{shown(given)} has no values; write a network, or header NAME: value")
     network = network_from_spelling(str(given))
     return lambda address, _: address is not None and address in network
 
 
-def _by_header(name: bytes, value: str | None) -> Condition:
+def _by_header(
+    name: bytes, value: str | None, of_lines: Callable[[Iterable[bool]], bool]
+) -> Condition:
     if value is None:
         return lambda _, scope: bool(_values(scope, name))
     wanted = value.encode()
-    # Of several lines every one must say it, or an attacker would add the one that opens.
-    return lambda _, scope: {line.strip() for line in _values(scope, name)} == {wanted}
+
+    def said(_: Address | None, scope: Scope) -> bool:
+        # An attacker may add a line: one that opens among others opens nothing, one that closes closes.
+        lines = _values(scope, name)
+        return bool(lines) and of_lines(line.strip() == wanted for line in lines)
+
+    return said
 
 
 def _values(scope: Scope, name: bytes) -> list[bytes]:
