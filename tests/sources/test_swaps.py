@@ -15,11 +15,15 @@ import pytest
 
 from diana import AsyncGuard, Guard, Request
 from diana.sources import open_source
+from diana.sources.etcd import EtcdSource
 from diana.sources.redis import RedisSource
 from diana.sources.replacing import replace
+from diana.sources.zookeeper import ZooKeeperSource
+from tests.servers.etcd import Etcd
 from tests.servers.programs import REDIS_7, VALKEY_9
 from tests.servers.server import Server
 from tests.servers.web import WebServer
+from tests.servers.zookeeper import ZooKeeper
 from tests.sources.documents import version
 
 CHANGES = 20
@@ -63,10 +67,28 @@ def in_redis(program: str) -> Iterator[tuple[str, Publish]]:
         editor.close()
 
 
+@contextmanager
+def in_a_centre(server: Etcd | ZooKeeper) -> Iterator[tuple[str, Publish]]:
+    with server:
+        url = server.url("/rules")
+        editor = open_source(url)
+        assert isinstance(editor, EtcdSource | ZooKeeperSource)
+        editor.publish(document(0), None)
+        yield url, lambda text: editor.publish(text, editor.load())
+        editor.close()
+
+
 CENTRES = pytest.mark.parametrize(
     "centre",
-    [in_a_file, on_the_web, lambda _: in_redis(REDIS_7), lambda _: in_redis(VALKEY_9)],
-    ids=["file", "http", "Redis", "Valkey"],
+    [
+        in_a_file,
+        on_the_web,
+        lambda _: in_redis(REDIS_7),
+        lambda _: in_redis(VALKEY_9),
+        lambda _: in_a_centre(Etcd()),
+        lambda _: in_a_centre(ZooKeeper()),
+    ],
+    ids=["file", "http", "Redis", "Valkey", "etcd", "ZooKeeper"],
 )
 
 
