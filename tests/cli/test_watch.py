@@ -30,8 +30,10 @@ class Watch:
 
     def __init__(self, *arguments: str) -> None:
         self.lines: list[str] = []
+        # Whoever is started in the background of a shell is told to ignore Ctrl-C, and so are its children.
+        heeding = ["env", "--default-signal=INT"]
         self._process = subprocess.Popen(
-            [sys.executable, "-u", "-m", "diana", "watch", *arguments],
+            [*heeding, sys.executable, "-u", "-m", "diana", "watch", *arguments],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
