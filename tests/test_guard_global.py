@@ -76,6 +76,15 @@ def test_local_rules_are_asked_first_and_their_denial_costs_no_trip(
 
 
 @both_shells
+def test_a_request_that_no_rule_covers_costs_no_trip(shell: type, store: RedisStore) -> None:
+    only_global = "url: /api\nrules: [{unit: minute, rpu: 4, scope: global}]"
+    (verdict,) = check_all(only_global, store, [Request("GET", "/healthz")], shell)
+    assert verdict.allowed
+    assert verdict.decisions == ()
+    assert store.counts()["trips"] == 0
+
+
+@both_shells
 def test_a_global_denial_gives_the_local_charge_back(shell: type, store: RedisStore) -> None:
     requests = [device(name) for name in ("a", "a", "b", "b", "c")]
     *passed, denied = check_all(MIXED, store, requests, shell)

@@ -135,7 +135,7 @@ class Judge:
         if policy.all_global:
             now = self.clock and self.clock()
             rules, charges, refused_by = self._asked(policy.match(request), request)
-            if refused_by is None:
+            if refused_by is None and rules:
                 decisions = await self._shared_side.decide(charges, now)
                 return self._told(self._verdict(policy, rules, decisions, request))
         return await adrive(self.checking(request), aperform)
@@ -210,9 +210,6 @@ class Judge:
     ) -> Steps[tuple[tuple[Rule, ...], list[Decision]]]:
         """Local rules, then global ones, then those in the shadow; who comes after a denial is not asked."""
         decisions: dict[int, Decision] = {}
-        if rules and all(rule.scope == "global" and rule.mode == "enforce" for rule in rules):
-            # One question, and the very tuple of rules: who remembers what is said of it finds it again.
-            return rules, (yield Ask(self.shared, "decide", (charges, now)))
         here = self._places(rules, self.local)
         there = [] if self.one_store else self._places(rules, self.shared)
         for places, store in ((here, self.local), (there, self.shared)):
@@ -235,7 +232,9 @@ class Judge:
                     said = yield from self._said_in_the_shadow(rule, charges[place], now)
                     decisions[place] = said
         order = sorted(decisions)
-        return tuple(rules[place] for place in order), [decisions[place] for place in order]
+        # The very tuple, if all were asked: whoever remembers something of it finds it at once.
+        asked_rules = rules if len(order) == len(rules) else tuple(rules[place] for place in order)
+        return asked_rules, [decisions[place] for place in order]
 
     def _said_in_the_shadow(
         self, rule: Rule, charge: tuple[Meter, str, int], now: int | None

@@ -30,6 +30,7 @@ def store_contract(open_store: Callable[[], Store], *, examples: int = 50) -> No
         _all_or_nothing(open_store, algorithm)
         _exact_under_threads(open_store, algorithm)
     _wrong_costs_are_refused(open_store)
+    _nothing_asked_is_nothing_said(open_store)
     _keys_are_apart(open_store)
     _limits_are_apart(open_store)
     _edits_keep_the_count(open_store)
@@ -140,6 +141,13 @@ def _exact_under_threads(open_store: Callable[[], Store], algorithm: Algorithm) 
 
 def _some_meter(rpu: int = 2, name: str = "some") -> Meter:
     return _meter(name, algorithms()["TB"], rpu)
+
+
+def _nothing_asked_is_nothing_said(open_store: Callable[[], Store]) -> None:
+    store = open_store()
+    assert store.decide([], BEGIN_US) == [], "a request that no rule covers is decided"
+    assert store.peek([], BEGIN_US) == [], "a request that no rule covers is decided"
+    store.close()
 
 
 def _keys_are_apart(open_store: Callable[[], Store]) -> None:

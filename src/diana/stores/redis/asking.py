@@ -68,7 +68,7 @@ class Asking:
         """The ordinary case: one server that is well, nothing remembered of these keys. None: `deciding`."""
         topology = self._topology
         server = None if topology.has_slots else topology.server_of_slot(0)
-        if not isinstance(server, Server) or server.down:
+        if not isinstance(server, Server) or server.down or not charges:
             return None
         keys, argv = self._plans.prepared(charges)
         if argv is None or self._denials.knows_any(keys):
@@ -97,6 +97,8 @@ class Asking:
         return self._noted(*self._taken(group, answer, now), keys, asked)
 
     def deciding(self, charges: Charges, now: int | None) -> Steps[list[Decision]]:
+        if not charges:
+            return []
         keys = self._plans.keys(charges)
         self._count("decisions")
         asked = wall_us() if now is None else now
