@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from time import monotonic
 
 import pytest
 
@@ -159,6 +160,28 @@ def test_a_frozen_master_hurts_only_its_slots(
     assert {one.decision.key for one in meanwhile if one.decision.degraded} <= hurt
     assert callers.slowest() < BUDGET + MARGIN
     assert took < 3
+
+
+def test_a_frozen_master_does_not_keep_connections_to_others_from_new_loops(
+    store: RedisStore, cluster: Cluster
+) -> None:
+    day = window()
+    frozen = cluster.masters()[0]
+    hurt, well = (
+        next(key for key in KEYS if (cluster.node_of_slot(slot(key)) is frozen) is wanted)
+        for wanted in (True, False)
+    )
+    frozen.freeze()
+    try:
+        until(lambda: decided(store, [Charge(day, hurt)], "threads")[0].degraded, "it is missed")
+        # Each has a loop of its own, so each needs a connection of its own, while the keeper waits for the frozen one.
+        end, told = monotonic() + 2.0, []
+        while monotonic() < end:
+            told += decided(store, [Charge(day, well)], "tasks")
+    finally:
+        frozen.thaw()
+    assert not any(one.degraded for one in told)
+    until(lambda: not store.lost, "all are well again")
 
 
 @SIDES
