@@ -20,8 +20,8 @@ def nodes(url: str, namespace: str | None) -> None:
     A node is a process; it says once a second that it lives, and is gone after five seconds of silence.
     """
     try:
-        from diana.stores.redis.registry import nodes_of_store
-        from diana.stores.redis.talk import Lost
+        from diana.stores.redis.background.membership import nodes_of_store
+        from diana.stores.redis.protocol.commands import Lost
     except ModuleNotFoundError as missing:
         raise click.ClickException(
             f"{missing.name} is not installed; run pip install 'diana-limiter[redis]'"

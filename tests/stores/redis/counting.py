@@ -9,7 +9,7 @@ from typing import Any
 from diana.core.limit import Limit
 from diana.core.meter import Meter, meter_from_limit
 from diana.core.plugins import algorithms
-from diana.stores.redis.script import scripts
+from diana.stores.redis.protocol.script import scripts
 from diana.stores.redis.store import RedisStore
 from tests.servers.server import Server
 

@@ -9,7 +9,7 @@ import pytest
 
 from diana.core.charge import Charge
 from diana.core.errors import StoreError
-from diana.stores.redis.registry import nodes_of_store
+from diana.stores.redis.background.membership import nodes_of_store
 from diana.stores.redis.store import RedisStore
 from tests.servers.cluster import Cluster
 from tests.servers.programs import PROGRAMS

@@ -10,9 +10,9 @@ import pytest
 
 from diana.core.charge import Charge
 from diana.core.decision import Decision
+from diana.stores.redis.connection.topology import slot_of_key
+from diana.stores.redis.protocol.wire import Plans
 from diana.stores.redis.store import RedisStore
-from diana.stores.redis.topology import slot_of_key
-from diana.stores.redis.wire import Plans
 from tests.servers.cluster import Cluster
 from tests.servers.waiting import until
 from tests.stores.redis.callers import (

@@ -12,7 +12,7 @@ from diana.core.charge import Charge
 from diana.core.decision import Decision
 from diana.core.meter import Meter
 from diana.core.plugins import algorithms
-from diana.stores.redis.denials import Denials
+from diana.stores.redis.deny_cache import Denials
 from diana.stores.redis.store import RedisStore
 from diana.testing import FakeClock
 from tests.servers.programs import REDIS_7

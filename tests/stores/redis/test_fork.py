@@ -17,7 +17,7 @@ from time import monotonic
 import pytest
 
 from diana import AsyncLimiter, Limiter
-from diana.stores.redis.registry import nodes_of_store
+from diana.stores.redis.background.membership import nodes_of_store
 from diana.stores.redis.store import RedisStore
 from tests.servers.programs import REDIS_7
 from tests.servers.server import Server

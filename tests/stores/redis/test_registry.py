@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from diana.core.charge import Charge
-from diana.stores.redis.registry import SILENCE_MS, Node, nodes_of_store
+from diana.stores.redis.background.membership import SILENCE_MS, Node, nodes_of_store
 from tests.servers.cluster import Cluster
 from tests.servers.programs import REDIS_7
 from tests.servers.server import Server

@@ -18,8 +18,8 @@ from diana.core.limit import Limit, limit_from_spelling
 from diana.core.meter import Meter, meter_from_limit
 from diana.core.plugins import algorithm_from_spelling, algorithms
 from diana.stores.memory import MemoryStore
-from diana.stores.redis.script import TOO_LATE, acquire_script, scripts
-from diana.stores.redis.wire import Plans, decisions_from_wire
+from diana.stores.redis.protocol.script import TOO_LATE, acquire_script, scripts
+from diana.stores.redis.protocol.wire import Plans, decisions_from_wire
 
 BEGIN_US = 1_700_000_000_000_000
 SECOND_US = 1_000_000

@@ -13,7 +13,7 @@ import pytest
 from diana import Limiter
 from diana.core.charge import Charge
 from diana.core.plugins import algorithms
-from diana.stores.redis.script import scripts
+from diana.stores.redis.protocol.script import scripts
 from diana.stores.redis.store import RedisStore
 from tests.servers.cluster import Cluster
 from tests.servers.server import Server

@@ -15,17 +15,17 @@ from diana.core.decision import Decision
 from diana.core.errors import StoreError
 from diana.core.meter import Meter
 from diana.stores.clock import wall_us
-from diana.stores.redis.changes import refund_one
-from diana.stores.redis.client import ClientKeeper
-from diana.stores.redis.denials import Denials
+from diana.stores.redis.background.keeper import Keeper
+from diana.stores.redis.connection.client import ClientKeeper
+from diana.stores.redis.connection.server import Server
+from diana.stores.redis.deny_cache import Denials
 from diana.stores.redis.errands import Decide, Errand, Forget, Hold, Swap
 from diana.stores.redis.fallback import Fallback
-from diana.stores.redis.keeper import Keeper
+from diana.stores.redis.protocol.changes import refund_one
+from diana.stores.redis.protocol.commands import Lost
+from diana.stores.redis.protocol.wire import Plans, decisions_from_wire
 from diana.stores.redis.questions import NO_ANSWER, Group, Questions, Steps
-from diana.stores.redis.server import Server
 from diana.stores.redis.settling import settle
-from diana.stores.redis.talk import Lost
-from diana.stores.redis.wire import Plans, decisions_from_wire
 
 
 class Short(NamedTuple):

@@ -13,11 +13,19 @@ from time import monotonic
 from typing import Any, NamedTuple
 
 from diana.core.meter import Meter
-from diana.stores.redis.client import ClientServer
-from diana.stores.redis.script import scripts
-from diana.stores.redis.server import Server
-from diana.stores.redis.swap import Change, swap
-from diana.stores.redis.talk import Lost, Moved, NoLink, Spoilt, Talk, acquire, script_call
+from diana.stores.redis.connection.client import ClientServer
+from diana.stores.redis.connection.server import Server
+from diana.stores.redis.protocol.commands import (
+    Lost,
+    Moved,
+    NoLink,
+    Spoilt,
+    Talk,
+    acquire,
+    script_call,
+)
+from diana.stores.redis.protocol.compare_and_swap import Change, swap
+from diana.stores.redis.protocol.script import scripts
 
 AnyServer = Server | ClientServer
 EXPECTED = (Lost, Moved, NoLink, Spoilt)

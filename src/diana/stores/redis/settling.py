@@ -8,9 +8,9 @@ from typing import Any
 
 from diana.core.contracts import State
 from diana.stores.redis.fallback import Debt
-from diana.stores.redis.script import wire_limit
-from diana.stores.redis.swap import Change, swap
-from diana.stores.redis.talk import ServerClock, Talk, acquire
+from diana.stores.redis.protocol.commands import ServerClock, Talk, acquire
+from diana.stores.redis.protocol.compare_and_swap import Change, swap
+from diana.stores.redis.protocol.script import wire_limit
 
 TOGETHER = 128
 

@@ -19,15 +19,15 @@ from diana.core.errors import ConfigError, shown
 from diana.core.exchange import adrive, drive
 from diana.core.meter import Meter
 from diana.stores.redis.asking import Asking
-from diana.stores.redis.client import ClientKeeper
+from diana.stores.redis.background.keeper import Keeper
+from diana.stores.redis.connection.client import ClientKeeper
 from diana.stores.redis.counts import Counts
-from diana.stores.redis.denials import Denials
+from diana.stores.redis.deny_cache import Denials
 from diana.stores.redis.errands import EXPECTED, arun, run
 from diana.stores.redis.fallback import Fallback
-from diana.stores.redis.keeper import Keeper
+from diana.stores.redis.protocol.wire import Plans
 from diana.stores.redis.questions import Steps
 from diana.stores.redis.url import Address, address_from_url, namespace_from_spelling
-from diana.stores.redis.wire import Plans
 
 BUDGET_US = 50_000
 NAMESPACE = "diana"

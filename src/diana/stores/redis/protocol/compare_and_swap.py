@@ -11,8 +11,21 @@ from typing import Any, NamedTuple
 
 from diana.core.contracts import State
 from diana.core.meter import Meter
-from diana.stores.redis.script import GRACE_MS, TOO_LATE, scripts, state_from_wire, wire_state
-from diana.stores.redis.talk import Lost, ServerClock, Spoilt, Talk, monotonic_us, script_call
+from diana.stores.redis.protocol.commands import (
+    Lost,
+    ServerClock,
+    Spoilt,
+    Talk,
+    monotonic_us,
+    script_call,
+)
+from diana.stores.redis.protocol.script import (
+    GRACE_MS,
+    TOO_LATE,
+    scripts,
+    state_from_wire,
+    wire_state,
+)
 
 
 class Swapped(NamedTuple):

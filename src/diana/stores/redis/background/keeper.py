@@ -18,16 +18,15 @@ from diana.core.limit import Limit
 from diana.core.meter import Meter, meter_from_limit
 from diana.core.plugins import algorithms
 from diana.stores.lock import fork_safe_lock
-from diana.stores.redis.connector import Connector
+from diana.stores.redis.background.connector import Connector
+from diana.stores.redis.background.control import EXPECTED, Messenger
+from diana.stores.redis.background.membership import BEAT_SECONDS, Registration
+from diana.stores.redis.background.publisher import Publisher
+from diana.stores.redis.connection.server import Server
+from diana.stores.redis.connection.threads import CONNECT_SECONDS
+from diana.stores.redis.connection.topology import slot_of_key, topology_from_address
 from diana.stores.redis.fallback import Debt, Fallback
-from diana.stores.redis.link import CONNECT_SECONDS
-from diana.stores.redis.messenger import EXPECTED, Messenger
-from diana.stores.redis.publishing import Publisher
-from diana.stores.redis.registry import BEAT_SECONDS, Registration
-from diana.stores.redis.script import wire_limit
-from diana.stores.redis.server import Server
-from diana.stores.redis.settling import settle
-from diana.stores.redis.talk import (
+from diana.stores.redis.protocol.commands import (
     WRITE_CLUSTER,
     Lost,
     Moved,
@@ -35,7 +34,8 @@ from diana.stores.redis.talk import (
     acquire,
     hear,
 )
-from diana.stores.redis.topology import slot_of_key, topology_from_address
+from diana.stores.redis.protocol.script import wire_limit
+from diana.stores.redis.settling import settle
 from diana.stores.redis.url import Address, Endpoint
 
 log = logging.getLogger("diana")

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from hiredis import ReplyError, pack_command
 
 from diana.core.duration import SECOND_US
-from diana.stores.redis.script import TOO_LATE, Script, scripts
+from diana.stores.redis.protocol.script import TOO_LATE, Script, scripts
 
 
 class Lost(Exception):

@@ -12,9 +12,9 @@ from typing import Any, Protocol
 
 from redis.crc import key_slot
 
-from diana.stores.redis.link import CONNECT_SECONDS, Link, open_socket
-from diana.stores.redis.server import Server
-from diana.stores.redis.talk import Lost, Spoilt, command
+from diana.stores.redis.connection.server import Server
+from diana.stores.redis.connection.threads import CONNECT_SECONDS, Link, open_socket
+from diana.stores.redis.protocol.commands import Lost, Spoilt, command
 from diana.stores.redis.url import Address, Endpoint
 
 SLOTS = 16_384

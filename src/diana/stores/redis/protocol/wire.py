@@ -11,7 +11,7 @@ from diana.core.decision import Decision
 from diana.core.errors import KeyTypeError
 from diana.core.meter import Meter
 from diana.stores.memory import LONGEST_KEY, storable
-from diana.stores.redis.script import state_from_wire, wire_limit
+from diana.stores.redis.protocol.script import state_from_wire, wire_limit
 
 MOST_PLANS = 100_000
 TAKE, DIGIT_ONE = b"take", b"1"

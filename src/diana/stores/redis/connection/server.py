@@ -19,10 +19,10 @@ from weakref import WeakSet, finalize
 from hiredis import ReplyError
 
 from diana.stores.lock import fork_safe_lock
-from diana.stores.redis.link import Link
-from diana.stores.redis.script import TOO_LATE, scripts
-from diana.stores.redis.talk import Lost, NoLink, ServerClock, Talk, checked, pack
-from diana.stores.redis.turn import Turn
+from diana.stores.redis.connection.loop import Turn
+from diana.stores.redis.connection.threads import Link
+from diana.stores.redis.protocol.commands import Lost, NoLink, ServerClock, Talk, checked, pack
+from diana.stores.redis.protocol.script import TOO_LATE, scripts
 from diana.stores.redis.url import Endpoint
 
 log = logging.getLogger("diana")

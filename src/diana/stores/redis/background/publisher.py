@@ -8,10 +8,10 @@ from time import monotonic
 from typing import Any
 
 from diana.core.meter import Meter
-from diana.stores.redis.messenger import EXPECTED, Messenger
-from diana.stores.redis.script import scripts, wire_limit
-from diana.stores.redis.server import Server
-from diana.stores.redis.talk import Lost, Moved, Talk, command, script_call
+from diana.stores.redis.background.control import EXPECTED, Messenger
+from diana.stores.redis.connection.server import Server
+from diana.stores.redis.protocol.commands import Lost, Moved, Talk, command, script_call
+from diana.stores.redis.protocol.script import scripts, wire_limit
 
 LIMITS_LIVE_SECONDS = 3_600
 

@@ -7,10 +7,10 @@ from collections.abc import Collection
 from time import monotonic
 from typing import Any
 
-from diana.stores.redis.link import CONNECT_SECONDS, Link, open_socket
-from diana.stores.redis.server import Server
-from diana.stores.redis.talk import Lost, Moved, NoLink, Spoilt, Talk
-from diana.stores.redis.topology import Topology, slot_of_key
+from diana.stores.redis.connection.server import Server
+from diana.stores.redis.connection.threads import CONNECT_SECONDS, Link, open_socket
+from diana.stores.redis.connection.topology import Topology, slot_of_key
+from diana.stores.redis.protocol.commands import Lost, Moved, NoLink, Spoilt, Talk
 
 log = logging.getLogger("diana")
 

@@ -13,11 +13,19 @@ from collections.abc import Iterator
 from time import monotonic
 from typing import Any, NamedTuple
 
-from diana.stores.redis.link import CONNECT_SECONDS, Link, open_socket
-from diana.stores.redis.script import scripts
-from diana.stores.redis.server import Server
-from diana.stores.redis.talk import WRITE_CLUSTER, Lost, Moved, Spoilt, Talk, command, script_call
-from diana.stores.redis.topology import slot_of_key, topology_from_address
+from diana.stores.redis.connection.server import Server
+from diana.stores.redis.connection.threads import CONNECT_SECONDS, Link, open_socket
+from diana.stores.redis.connection.topology import slot_of_key, topology_from_address
+from diana.stores.redis.protocol.commands import (
+    WRITE_CLUSTER,
+    Lost,
+    Moved,
+    Spoilt,
+    Talk,
+    command,
+    script_call,
+)
+from diana.stores.redis.protocol.script import scripts
 from diana.stores.redis.url import Endpoint, address_from_url
 
 BEAT_SECONDS = 1.0

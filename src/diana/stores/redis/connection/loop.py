@@ -16,8 +16,8 @@ from typing import Any
 
 import hiredis
 
-from diana.stores.redis.link import PIECE
-from diana.stores.redis.talk import Lost, NoLink, ServerClock, Talk, acquire
+from diana.stores.redis.connection.threads import PIECE
+from diana.stores.redis.protocol.commands import Lost, NoLink, ServerClock, Talk, acquire
 
 MOST_REQUESTS = 128
 MOST_KEYS = 512

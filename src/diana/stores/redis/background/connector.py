@@ -10,10 +10,10 @@ from queue import SimpleQueue
 from threading import Thread, current_thread
 from time import monotonic
 
-from diana.stores.redis.link import CONNECT_SECONDS, Link, open_socket
-from diana.stores.redis.messenger import EXPECTED
-from diana.stores.redis.server import Server
-from diana.stores.redis.talk import Lost, hear
+from diana.stores.redis.background.control import EXPECTED
+from diana.stores.redis.connection.server import Server
+from diana.stores.redis.connection.threads import CONNECT_SECONDS, Link, open_socket
+from diana.stores.redis.protocol.commands import Lost, hear
 
 
 class Connector:

@@ -17,7 +17,7 @@ import hiredis
 from redis.connection import Connection, SSLConnection, UnixDomainSocketConnection
 from redis.exceptions import RedisError
 
-from diana.stores.redis.talk import Command, Lost, Moved, Spoilt, Talk
+from diana.stores.redis.protocol.commands import Command, Lost, Moved, Spoilt, Talk
 from diana.stores.redis.url import Endpoint
 
 CONNECT_SECONDS = 1.0

@@ -7,7 +7,7 @@ from typing import Any
 from diana.core.charge import Charges
 from diana.core.contracts import State
 from diana.core.meter import Meter
-from diana.stores.redis.swap import Change
+from diana.stores.redis.protocol.compare_and_swap import Change
 
 
 def charge_all(charges: Charges, write: bool) -> Change:

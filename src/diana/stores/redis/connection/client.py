@@ -19,7 +19,7 @@ from hiredis import ReplyError
 from diana.core.errors import ConfigError
 from diana.core.exchange import adrive, drive
 from diana.core.meter import Meter
-from diana.stores.redis.talk import Command, Lost, ServerClock, Talk, acquire
+from diana.stores.redis.protocol.commands import Command, Lost, ServerClock, Talk, acquire
 
 log = logging.getLogger("diana")
 
