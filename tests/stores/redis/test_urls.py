@@ -22,30 +22,30 @@ GOOD: list[tuple[str, Address]] = [
     ("redis://", Address("single", (Endpoint("localhost", 6379),))),
     ("valkey://h", Address("single", (Endpoint("h", 6379),))),
     ("REDIS://h:1", Address("single", (Endpoint("h", 1),))),
-    ("redis://h:1/7", Address("single", (Endpoint("h", 1),), greeting={"db": 7})),
-    ("redis://h?db=7", Address("single", (Endpoint("h", 6379),), greeting={"db": 7})),
+    ("redis://h:1/7", Address("single", (Endpoint("h", 1),), login={"db": 7})),
+    ("redis://h?db=7", Address("single", (Endpoint("h", 6379),), login={"db": 7})),
     ("redis://[::1]:1", Address("single", (Endpoint("::1", 1),))),
     ("redis://[::1]", Address("single", (Endpoint("::1", 6379),))),
     (
         "redis://:p%40%2F@h",
-        Address("single", (Endpoint("h", 6379),), greeting={"password": "p@/"}),
+        Address("single", (Endpoint("h", 6379),), login={"password": "p@/"}),
     ),
     (
         "rediss://u:p@h?ssl_ca_certs=/ca.pem&ssl_check_hostname=false",
         Address(
             "single",
             (Endpoint("h", 6379),),
-            greeting={
+            login={
                 "username": "u",
                 "password": "p",
                 "tls": True,
                 "ssl_ca_certs": "/ca.pem",
                 "ssl_check_hostname": False,
             },
-            sentinel_greeting={"tls": True, "ssl_ca_certs": "/ca.pem", "ssl_check_hostname": False},
+            sentinel_login={"tls": True, "ssl_ca_certs": "/ca.pem", "ssl_check_hostname": False},
         ),
     ),
-    ("unix:///a/b.sock?db=2", Address("single", (Endpoint("/a/b.sock", 0),), greeting={"db": 2})),
+    ("unix:///a/b.sock?db=2", Address("single", (Endpoint("/a/b.sock", 0),), login={"db": 2})),
     (
         "redis+sentinel://:p@a,b:1/limits/3?sentinel_password=q",
         Address(

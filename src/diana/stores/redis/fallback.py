@@ -1,30 +1,43 @@
-"""Counting here while the store is lost, and settling afterwards.
+"""Counting here while the store is lost, and charging it to the store afterwards.
 
 Each rule does what its `when_down` says. `local` counts as `divided` does: this node alone, with its share of the limit among the nodes
-that were last known to live. What was admitted so is noted, and charged to the store once when it is back: at most what the counter here
-still holds, because what has leaked out or left its window would be forgotten there too.
+that were last known to live, starting from what the store said last: a key that had used up nine tenths of its limit has used up nine
+tenths of its share. What was admitted so is noted, and charged to the store once when it is back: at most what the counter here still
+holds, because what has leaked out or left its window would be forgotten there too. What may have been counted there (it was sent, and
+no reply came) is not noted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from collections.abc import Callable
+from itertools import islice
+from typing import Any, NamedTuple
 
 from diana.core.charge import Charges
+from diana.core.contracts import State
 from diana.core.decision import Decision
 from diana.core.division import divided
 from diana.core.meter import Meter
 from diana.stores.clock import wall_us
 from diana.stores.lock import fork_safe_lock
 from diana.stores.memory import MemoryStore
+from diana.stores.redis.connection.budget import Budget
+from diana.stores.redis.protocol.batch import MOST_COUNTERS
+from diana.stores.redis.protocol.commands import Exchange, acquire
+from diana.stores.redis.protocol.compare_and_swap import Change, swap
+from diana.stores.redis.protocol.script import wire_limit
+from diana.stores.redis.protocol.server_clock import ServerClock
 
 MOST_KEYS = 100_000
-"""Keys counted and noted here; more than a fleet's outage can settle within a second or two is not worth knowing."""
+"""Keys whose admissions are noted; of further ones nothing is charged to the store."""
+MOST_KNOWN = 50_000
+"""Keys of which it is known what the store said last: at least so many, at most twice as many."""
+SETTLED_AT_ONCE = 400
+"""Keys charged to the store in one step, in script calls as small as any other."""
 RETRY_US = 1_000_000
-"""What a rule that is closed tells who comes: by then the store may be back."""
+"""What a rule that is closed tells a client: by then the store may be back."""
 
-
-Ask = Callable[[Charges, int | None], list[Decision]]
+DecideHere = Callable[[Charges, int | None], list[Decision]]
 
 
 class Debt(NamedTuple):
@@ -35,6 +48,10 @@ class Debt(NamedTuple):
     admitted: int
 
 
+Known = tuple[int, int]
+"""What the store said last of a counter: what remained, and when, by the clock here or the one given."""
+
+
 class Fallback:
     def __init__(self, nodes: int) -> None:
         self.nodes = nodes
@@ -42,18 +59,34 @@ class Fallback:
         self._store = MemoryStore(2 * MOST_KEYS)
         self._lock = fork_safe_lock()
         self._debts: dict[bytes, Debt] = {}
+        self._settled: dict[bytes, int] = {}
+        """What was charged to the store since: a refund of it is the store's to give back."""
+        self._known: dict[bytes, Known] = {}
+        self._known_before: dict[bytes, Known] = {}
         self._shares: dict[tuple[Meter, int], Meter] = {}
         self._now: int | None = None
         """The time that was last given, by those who bring their own clock."""
 
-    def decide(self, charges: Charges, keys: list[bytes], now: int | None) -> list[Decision]:
-        """Without the store; every decision is marked as degraded."""
+    def learn(self, key: bytes, remaining: int, at: int) -> None:
+        """What the store said of a counter, should it be lost."""
+        known = self._known
+        if len(known) >= MOST_KNOWN:
+            self._known_before, self._known = known, {}
+            known = self._known
+        known[key] = (remaining, at)
+
+    def decide(
+        self, charges: Charges, keys: list[bytes], now: int | None, note: bool = True
+    ) -> list[Decision]:
+        """Without the store; every decision is marked as degraded. `note`: it is certain that the store has not counted it."""
         self._now = now
         here = [place for place, charge in enumerate(charges) if charge[0].when_down == "local"]
         closed = any(charge[0].when_down == "closed" for charge in charges)
-        ask = self._store.peek if closed else self._store.decide
-        decisions = self._answers(charges, here, now, ask)
-        if not closed and all(decisions[place] for place in here):
+        self._start_from_known(charges, keys, here, now)
+        decisions = self._answers(
+            charges, here, now, self._store.peek if closed else self._store.decide
+        )
+        if note and not closed and all(decisions[place] for place in here):
             self._note(charges, keys, here)
         return decisions
 
@@ -61,12 +94,88 @@ class Fallback:
         here = [place for place, charge in enumerate(charges) if charge[0].when_down == "local"]
         return self._answers(charges, here, now, self._store.peek)
 
+    def refund(self, charge: tuple[Meter, str, int], key: bytes, at: int, now: int | None) -> int:
+        """Take back what was charged here; gives how much of it was settled since, and is the store's to give back."""
+        meter, _, cost = charge
+        if meter.when_down != "local":
+            return 0  # let pass without a charge
+        with self._lock:
+            debt = self._debts.get(key)
+            here = min(cost, debt.admitted) if debt is not None else 0
+            if debt is not None and here:
+                self._debts[key] = debt._replace(admitted=debt.admitted - here)
+            settled = self._settled.get(key, 0)
+            there = min(cost - here, settled)
+            if there:
+                self._settled[key] = settled - there
+        self._store.refund([self._share(charge)], at, now)
+        return there
+
+    def reset(self, meter: Meter, key: str, wire_key: bytes) -> None:
+        with self._lock:
+            self._debts.pop(wire_key, None)
+            self._settled.pop(wire_key, None)
+        self._known.pop(wire_key, None)
+        self._known_before.pop(wire_key, None)
+        self._store.reset(self._share((meter, key, 1))[0], key)
+
+    def owes(self) -> bool:
+        return bool(self._debts)
+
+    def settle(
+        self,
+        clock: ServerClock,
+        belongs: Callable[[bytes], bool],
+        slot_of: Callable[[bytes], int],
+        seconds: float,
+    ) -> tuple[list[Exchange], int] | None:
+        """One small step of charging the store: the exchanges, and how much they charge. None: nothing that belongs there is owed.
+
+        It is forgotten here before it is sent, so that it is never charged twice.
+        """
+        some = self._take_debts(belongs)
+        if not some:
+            return None
+        owed = [(key, debt) for key, debt in map(self._still_owed, some) if debt.admitted]
+        by_slot: dict[int, list[tuple[bytes, Debt]]] = {}
+        with self._lock:
+            for key, debt in owed:
+                if len(self._settled) >= MOST_KEYS:
+                    del self._settled[next(iter(self._settled))]
+                self._settled[key] = self._settled.get(key, 0) + debt.admitted
+                by_slot.setdefault(slot_of(key), []).append((key, debt))
+        exchanges = [
+            _charge(clock, group[first : first + MOST_COUNTERS], seconds)
+            for group in by_slot.values()
+            for first in range(0, len(group), MOST_COUNTERS)
+        ]
+        return exchanges, sum(debt.admitted for _, debt in owed)
+
+    def _take_debts(self, belongs: Callable[[bytes], bool]) -> list[tuple[bytes, Debt]]:
+        some: list[tuple[bytes, Debt]] = []
+        with self._lock:
+            for key in list(islice(self._debts, 2 * SETTLED_AT_ONCE)):
+                debt = self._debts.pop(key)
+                if belongs(key) and len(some) < SETTLED_AT_ONCE:
+                    some.append((key, debt))
+                else:
+                    self._debts[key] = debt  # behind the others: those of another server, or for the next step
+        return some
+
+    def _still_owed(self, owed: tuple[bytes, Debt]) -> tuple[bytes, Debt]:
+        """As much as the counter here still holds."""
+        wire_key, debt = owed
+        share = self._share((debt.meter, debt.key, 0))
+        (left,) = self._store.peek([share], self._now)
+        held = share[0].params.limit - left.remaining
+        return wire_key, debt._replace(admitted=min(debt.admitted, held))
+
     def _answers(
-        self, charges: Charges, here: list[int], now: int | None, ask: Ask
+        self, charges: Charges, here: list[int], now: int | None, decide: DecideHere
     ) -> list[Decision]:
         """Of the counters that are counted here, and of those that are open or closed."""
         at = wall_us() if now is None else now
-        some = ask([self._share(charges[place]) for place in here], now)
+        some = decide([self._share(charges[place]) for place in here], now)
         decisions = {
             place: decision._replace(degraded=True)
             for place, decision in zip(here, some, strict=True)
@@ -79,50 +188,28 @@ class Fallback:
                 decisions[place] = Decision(outcome, limit, key, cost, at, True)
         return [decisions[place] for place in range(len(charges))]
 
-    def refund(self, charge: tuple[Meter, str, int], key: bytes, at: int, now: int | None) -> bool:
-        """Whether it was charged here and not yet settled; then it comes back here."""
-        with self._lock:
-            debt = self._debts.get(key)
-            if debt is None or debt.admitted <= 0:
-                return False
-            self._debts[key] = debt._replace(admitted=max(0, debt.admitted - charge[2]))
-        self._store.refund([self._share(charge)], at, now)
-        return True
-
-    def reset(self, meter: Meter, key: str, wire_key: bytes) -> None:
-        with self._lock:
-            self._debts.pop(wire_key, None)
-        self._store.reset(self._share((meter, key, 1))[0], key)
-
-    def settled(self, belongs: Callable[[bytes], bool]) -> dict[bytes, Debt]:
-        """What is to be charged to the store now. It is forgotten here: nobody charges it twice."""
-        with self._lock:
-            taken = {key: debt for key, debt in self._debts.items() if belongs(key)}
-            for key in taken:
-                del self._debts[key]
-        owed = {}
-        for wire_key, debt in taken.items():
-            share = self._share((debt.meter, debt.key, 0))
-            (left,) = self._store.peek([share], self._now)
-            held = share[0].params.limit - left.remaining
-            if amount := min(debt.admitted, held):
-                owed[wire_key] = debt._replace(admitted=amount)
-        return owed
-
-    def owe(self, debts: Mapping[bytes, Debt]) -> None:
-        """Still: somebody took them to be settled, and did not come to it."""
-        with self._lock:
-            for key, debt in debts.items():
-                since = self._debts.get(key)
-                more = since.admitted if since is not None else 0
-                self._debts[key] = debt._replace(admitted=debt.admitted + more)
-
-    def forget_debts(self) -> None:
-        """In a forked child: they are the parent's to settle."""
-        self._debts = {}
-
-    def owes(self) -> bool:
-        return bool(self._debts)
+    def _start_from_known(
+        self, charges: Charges, keys: list[bytes], here: list[int], now: int | None
+    ) -> None:
+        """A counter here holds at least this node's share of what the store last said was used."""
+        at = wall_us() if now is None else now
+        for place in here:
+            known = self._known.pop(keys[place], None) or self._known_before.pop(keys[place], None)
+            if known is None:
+                continue
+            meter, key, _ = charges[place]
+            share, _, _ = self._share((meter, key, 0))
+            limit = share.params.limit
+            used = meter.params.limit - known[0]
+            used = min(limit, -(-used * limit // meter.params.limit))
+            if used <= 0:
+                continue
+            state = share.decide(None, share.params, used, known[1])[0]
+            still_used = limit - share.decide(state, share.params, 0, at)[1][1]
+            (left,) = self._store.peek([(share, key, 0)], now)
+            more = still_used - (limit - left.remaining)
+            if more > 0:
+                self._store.decide([(share, key, more)], now)
 
     def _note(self, charges: Charges, keys: list[bytes], here: list[int]) -> None:
         with self._lock:
@@ -142,3 +229,31 @@ class Fallback:
                 self._shares.clear()
             known = self._shares[meter, self.nodes] = divided(meter, self.nodes)
         return known, key, cost
+
+
+def _charge(clock: ServerClock, owed: list[tuple[bytes, Debt]], seconds: float) -> Exchange:
+    """As much of each as still fits. Counters without a kernel in Lua go one by one."""
+    waiting = Budget(seconds)
+    argv: list[Any] = []
+    keys: list[bytes] = []
+    for key, debt in owed:
+        limit = wire_limit(debt.meter)
+        if limit is None:
+            yield from swap(clock, [key], [debt.meter], _fill(debt), None, waiting)
+        else:
+            keys.append(key)
+            argv += ["fill", 1, limit, debt.admitted]
+    if keys:
+        yield from acquire(clock, keys, argv, None, waiting)
+
+
+def _fill(debt: Debt) -> Change:
+    meter = debt.meter
+
+    def change(states: list[State | None], now: int) -> tuple[Any, list[State | None]]:
+        (state,) = states
+        room = meter.decide(state, meter.params, 0, now)[1][1]
+        amount = min(room, debt.admitted)
+        return amount, [meter.decide(state, meter.params, amount, now)[0] if amount else None]
+
+    return change

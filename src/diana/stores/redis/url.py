@@ -44,9 +44,9 @@ class Address:
     endpoints: tuple[Endpoint, ...]
     service: str = ""
     """The name under which sentinels know the master."""
-    greeting: Mapping[str, Any] = field(default_factory=dict)
-    """How to open a connection: user, password, database, TLS; in redis-py's words."""
-    sentinel_greeting: Mapping[str, Any] = field(default_factory=dict)
+    login: Mapping[str, Any] = field(default_factory=dict)
+    """How to open a connection: user, password, database, TLS."""
+    sentinel_login: Mapping[str, Any] = field(default_factory=dict)
     namespace: str | None = None
     budget_us: int | None = None
     nodes: int | None = None
@@ -92,7 +92,7 @@ def _natural(text: str) -> int:
     return number
 
 
-GREETING: dict[str, Callable[[str], Any]] = {
+LOGIN: dict[str, Callable[[str], Any]] = {
     "db": _number,
     "client_name": str,
     "ssl_ca_certs": str,
@@ -101,7 +101,7 @@ GREETING: dict[str, Callable[[str], Any]] = {
     "ssl_cert_reqs": _requirement,
     "ssl_check_hostname": _flag,
 }
-SENTINEL_GREETING: dict[str, Callable[[str], Any]] = {
+SENTINEL_LOGIN: dict[str, Callable[[str], Any]] = {
     "sentinel_username": str,
     "sentinel_password": str,
 }
@@ -140,13 +140,13 @@ def address_from_url(url: str) -> Address:
     if "#" in rest or "@" in behind:
         raise ConfigError(f"the URL of the store is cut in an odd place; {ESCAPED}")
     credentials, _, hosts = parts.netloc.rpartition("@")
-    greeting = _credentials(credentials)
+    login = _credentials(credentials)
     if secure:
-        greeting["tls"] = True
+        login["tls"] = True
     own: dict[str, Any] = {}
     sentinel: dict[str, Any] = {"tls": True} if secure else {}
     for name, value in options:
-        _read_option(name, value, kind, secure, greeting, sentinel, own)
+        _read_option(name, value, kind, secure, login, sentinel, own)
     service = ""
     if family == "unix":
         if hosts or not parts.path:
@@ -161,17 +161,17 @@ def address_from_url(url: str) -> Address:
                     "which master? write its name behind the hosts: redis+sentinel://host:26379/mymaster"
                 )
             service = path.pop(0)
-        if kind == "cluster" and (path or greeting.get("db")):
+        if kind == "cluster" and (path or login.get("db")):
             raise ConfigError("a cluster has database 0 only; leave out its number")
         if path:
             if len(path) > 1 or not path[0].isdecimal():
                 raise ConfigError("behind the host stands the number of a database, such as /0")
-            greeting.setdefault("db", _number(path[0]))
+            login.setdefault("db", _number(path[0]))
     if kind == "single" and len(endpoints) > 1:
         raise ConfigError(
             "several hosts are a cluster or sentinels; write redis+cluster:// or redis+sentinel://"
         )
-    return Address(kind, endpoints, service, greeting, sentinel, **own)
+    return Address(kind, endpoints, service, login, sentinel, **own)
 
 
 def _read_option(
@@ -179,11 +179,11 @@ def _read_option(
     value: str,
     kind: str,
     secure: bool,
-    greeting: dict[str, Any],
+    login: dict[str, Any],
     sentinel: dict[str, Any],
     own: dict[str, Any],
 ) -> None:
-    known = OWN | GREETING | (SENTINEL_GREETING if kind == "sentinel" else {})
+    known = OWN | LOGIN | (SENTINEL_LOGIN if kind == "sentinel" else {})
     if name not in known:
         raise ConfigError(
             f"{shown(name)} is no option of this store's URL; there is {', '.join(known)}"
@@ -194,12 +194,12 @@ def _read_option(
         read = known[name](value)
     except ConfigError as error:
         raise ConfigError(f"{name} in the URL of the store: {error}") from None
-    if name in SENTINEL_GREETING:
+    if name in SENTINEL_LOGIN:
         sentinel[name.removeprefix("sentinel_")] = read
     elif name in OWN:
         own["budget_us" if name == "budget" else name] = read
     else:
-        greeting[name] = read
+        login[name] = read
         if name.startswith("ssl_"):
             sentinel[name] = read
 

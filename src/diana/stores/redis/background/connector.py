@@ -1,69 +1,254 @@
-"""Connections to one server, opened before somebody has to wait for them, by a thread of their own.
+"""The thread of one server: a frozen one holds up no request that needs another, nor another's healing.
 
-One thread per server: a frozen one holds up nobody who needs another.
+It opens connections ahead of need, loads the scripts, and, while the breaker is open, probes with the real script and closes it; then it
+settles, in small steps, what was counted here meanwhile.
 """
 
 from __future__ import annotations
 
-import socket
-from queue import SimpleQueue
-from threading import Thread, current_thread
+import logging
+import random
+from collections.abc import Callable
 from time import monotonic
 
-from diana.stores.redis.background.control import EXPECTED
+from diana.core.limit import Limit
+from diana.core.meter import Meter, meter_from_limit
+from diana.core.plugins import algorithms
+from diana.stores.redis.background.control import Control
+from diana.stores.redis.background.publisher import Publisher
+from diana.stores.redis.background.wakeup import Wakeup, start_thread
+from diana.stores.redis.connection.budget import Budget
+from diana.stores.redis.connection.opening import CONNECT_SECONDS
 from diana.stores.redis.connection.server import Server
-from diana.stores.redis.connection.threads import CONNECT_SECONDS, Link, open_socket
-from diana.stores.redis.protocol.commands import Lost, hear
+from diana.stores.redis.fallback import Fallback
+from diana.stores.redis.notices import Notices
+from diana.stores.redis.protocol.commands import acquire, hear_time
+from diana.stores.redis.protocol.failures import (
+    BadCounter,
+    Failure,
+    Moved,
+    NoReply,
+    Refused,
+    Unreachable,
+)
+from diana.stores.redis.protocol.script import wire_limit
+
+log = logging.getLogger("diana")
+
+CHECK_SECONDS = 1.0
+FIRST_PAUSE = 0.05
+LONGEST_PAUSE = 1.0
+STEADY_SECONDS = 10.0
+"""A server that was well for so long starts its back-off anew."""
+
+
+class BackOff:
+    """Longer and longer pauses, with jitter; flapping does not shorten them."""
+
+    def __init__(self) -> None:
+        self._failures = 0
+        self._failed_at = 0.0
+        self.until = 0.0
+
+    def fail(self) -> None:
+        now = monotonic()
+        if now - self._failed_at > STEADY_SECONDS:
+            self._failures = 0
+        pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(self._failures, 10))
+        self._failures += 1
+        self._failed_at = now
+        self.until = now + pause * (0.5 + random.random() / 2)  # noqa: S311
+
+    @property
+    def left(self) -> float:
+        return self.until - monotonic()
 
 
 class Connector:
-    def __init__(self, server: Server) -> None:
+    def __init__(
+        self,
+        server: Server,
+        publisher: Publisher,
+        fallback: Fallback,
+        budget: float,
+        probe_key: Callable[[Server], bytes | None],
+        belongs: Callable[[Server, bytes], bool],
+        slot_of: Callable[[bytes], int],
+        look_around: Callable[[], None],
+        count: Callable[..., None],
+        notices: Notices,
+    ) -> None:
         self._server = server
-        self._called: SimpleQueue[None] = SimpleQueue()
-        self._closed = False
-        self._thread = Thread(target=self._work, name="diana-connector", daemon=True)
-        self._thread.start()
+        self._publisher = publisher
+        self._fallback = fallback
+        self._budget = budget
+        self._probe_key = probe_key
+        self._belongs = belongs
+        self._slot_of = slot_of
+        self._look_around = look_around
+        self._count = count
+        self._notices = notices
+        self._control = Control(server)
+        self._wakeup = Wakeup()
+        self._is_closed = False
+        self._probing = BackOff()
+        self._connecting = BackOff()
+        self._next_check = 0.0
+        self._thread = start_thread(self._work, "diana-connector", notices)
+
+    @property
+    def is_alive(self) -> bool:
+        return self._thread is not None
 
     def wake(self) -> None:
-        self._called.put(None)
+        self._wakeup.wake()
 
     def stop(self) -> None:
-        self._closed = True
+        self._is_closed = True
         self.wake()
 
     def join(self, seconds: float) -> None:
-        if self._thread is not current_thread():
+        if self._thread is not None:
             self._thread.join(seconds)
 
+    def abandon(self) -> None:
+        """In a forked child."""
+        self._control.hang_up()
+
     def _work(self) -> None:
-        while not self._closed:
-            if not self._server.down:
-                try:
-                    self._serve()
-                except Lost as error:
-                    self._server.lost(error)
-            self._called.get()
-
-    def _serve(self) -> None:
-        server = self._server
-        while not self._closed and (turn := server.next_turn()) is not None:
-            greeted = self._opened()
-            server.turn_is_served()
+        while not self._is_closed:
             try:
-                turn.loop.call_soon_threadsafe(turn.attach, greeted)
-            except RuntimeError:  # the loop is closed
-                greeted.close()
-        while not self._closed and server.is_short_of_links():
-            server.add_link(self._opened())
+                pause = self._round()
+            except Exception:
+                log.exception("a background thread of the store failed; it goes on")
+                pause = LONGEST_PAUSE
+            if pause > 0 and not self._is_closed:
+                self._wakeup.sleep(pause)
+        self._control.hang_up()
 
-    def _opened(self) -> socket.socket:
-        """A socket; before the first is used, the server's time is heard, or that command could not say how long it may write."""
+    def _round(self) -> float:
+        """Do what is due; gives how long there is nothing to do."""
         server = self._server
-        greeted = open_socket(server.endpoint, server.greeting)
-        if not server.clock.is_set:
+        if server.is_lost:
+            if self._probing.left <= 0:
+                self._heal()
+            if server.is_lost:
+                return max(0.001, self._probing.left)
+        self._connect()
+        if monotonic() >= self._next_check:
+            self._next_check = monotonic() + CHECK_SECONDS
+            self._watched(self._check)
+        if self._settles_more():
+            return 0.0
+        due = [self._next_check]
+        if server.wants_connection():
+            due.append(self._connecting.until)
+        return max(0.001, min(due) - monotonic())
+
+    def _connect(self) -> None:
+        """Open connections while there is need; that one cannot be opened hurts no request that has one."""
+        server = self._server
+        while not self._is_closed and server.wants_connection() and self._connecting.left <= 0:
             try:
-                Link(greeted).converse(hear(server.clock), monotonic() + CONNECT_SECONDS)
-            except EXPECTED as error:
-                greeted.close()
-                raise Lost(str(error)) from None
-        return greeted
+                connection = server.open_connection()
+                if not server.clock.is_set:
+                    # Before the first is used, or its first command could not say how long it may write.
+                    connection.exchange(hear_time(server.clock), Budget(CONNECT_SECONDS))
+            except Failure as failure:
+                self._connecting.fail()
+                reason = Unreachable(str(failure))
+                server.cannot_connect(reason)
+                if not server.is_lost:
+                    self._notices.warn_once(
+                        f"connect {server.endpoint}",
+                        f"store {server.endpoint}: cannot open another connection: {reason}",
+                    )
+                return
+            self._notices.resolve(f"connect {server.endpoint}")
+            server.offer(connection)
+
+    def _check(self) -> None:
+        """Once a second: what time it is there, whether it still knows the scripts, what nothing uses."""
+        self._server.tidy()
+        self._control.exchange(hear_time(self._server.clock))
+        if not self._server.scripts_are_loaded:
+            self._publisher.publish(self._server, self._control)
+        else:
+            self._publisher.publish_if_flushed(self._server, self._control)
+
+    def _heal(self) -> None:
+        server = self._server
+        try:
+            self._probe()
+            self._publisher.publish(server, self._control)
+        except Failure as failure:
+            server.breaker.explain(failure)
+            self._control.hang_up()
+            self._probing.fail()
+            if isinstance(failure, Moved):
+                self._look_around()
+            return
+        server.breaker.close()
+        self._connecting.until = 0.0
+
+    def _probe(self) -> None:
+        """The real script, writing, within the budget."""
+        server = self._server
+        key = self._probe_key(server)
+        if key is None:
+            raise Refused("it has no slots")
+        self._control.hang_up()
+        self._control.connect()  # which may take longer
+        request = ["take", 1, wire_limit(PROBE), 1]
+        waiting = Budget(self._budget)
+        reply = self._control.exchange(
+            acquire(server.clock, [key], request, None, waiting), self._budget
+        )
+        if not isinstance(reply[1], list):
+            raise Refused(f"a probe failed: {reply[1]!r}")
+
+    def _settles_more(self) -> bool:
+        """One step of charging what was admitted here; whether there is more."""
+        if not self._fallback.owes():
+            return False
+        server = self._server
+        step = self._fallback.settle(
+            server.clock,
+            lambda key: self._belongs(server, key),
+            self._slot_of,
+            CONNECT_SECONDS,
+        )
+        if step is None:
+            return False
+        exchanges, admitted = step
+        settled = self._watched(lambda: self._control.exchange_all(exchanges))
+        if settled:
+            self._count("settled", admitted)
+        return settled and not server.is_lost
+
+    def _watched(self, work: Callable[[], object]) -> bool:
+        """Whether it went well; what goes wrong on this thread's own connection says little about the others'."""
+        server = self._server
+        try:
+            work()
+        except Moved:
+            self._look_around()
+        except BadCounter:
+            pass
+        except NoReply as failure:
+            server.breaker.note(failure, self._control.sent)
+        except Unreachable as failure:
+            server.cannot_connect(failure)
+        except Refused as failure:
+            if "NOPERM" not in str(failure):
+                server.breaker.open(failure)
+        else:
+            return True
+        return False
+
+
+def _probe_meter() -> Meter:
+    return meter_from_limit("probe", Limit(1_000_000, 1_000_000), algorithms()["TB"], {})
+
+
+PROBE = _probe_meter()

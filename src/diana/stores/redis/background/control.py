@@ -1,73 +1,61 @@
-"""The keeper's own line to each server, and its complaints: once each, not once a second."""
+"""A background thread's own connection to one server, for commands that may take their time."""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Collection
 from time import monotonic
 from typing import Any
 
+from diana.stores.redis.connection.budget import Budget
+from diana.stores.redis.connection.connection import Connection
+from diana.stores.redis.connection.opening import CONNECT_SECONDS
 from diana.stores.redis.connection.server import Server
-from diana.stores.redis.connection.threads import CONNECT_SECONDS, Link, open_socket
-from diana.stores.redis.connection.topology import Topology, slot_of_key
-from diana.stores.redis.protocol.commands import Lost, Moved, NoLink, Spoilt, Talk
-
-log = logging.getLogger("diana")
-
-EXPECTED = (Lost, Moved, NoLink, Spoilt)
+from diana.stores.redis.protocol.commands import Exchange
+from diana.stores.redis.protocol.failures import Failure, Nonsense, NoReply
 
 
-class Messenger:
-    def __init__(self, topology: Topology) -> None:
-        self._topology = topology
-        self._links: dict[Server, Link] = {}
-        self._complained: set[str] = set()
+class Control:
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._connection: Connection | None = None
+        self.sent = 0.0
+        """When it was last used, by the monotonic clock."""
 
-    def converse(self, server: Server, talk: Talk, deadline: float | None = None) -> Any:
-        """What a talk comes to. It may take its time: only the keeper waits."""
-        end = monotonic() + CONNECT_SECONDS if deadline is None else deadline
+    def exchange(self, steps: Exchange, seconds: float = CONNECT_SECONDS) -> Any:
+        (answer,) = self.exchange_all([steps], seconds)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def exchange_all(self, exchanges: list[Exchange], seconds: float = CONNECT_SECONDS) -> list[Any]:
+        """All are sent before any reply is read; a failure is an answer too, but NoReply is raised."""
+        connection = self.connect()
+        budget = Budget(seconds)
+        self.sent = monotonic()
         try:
-            return self.link(server).converse(talk, end)
-        except Lost:
-            self.hang_up(server)
+            return connection.finish(exchanges, connection.begin(exchanges, budget), budget)
+        except NoReply:
+            self.hang_up()
             raise
-        except (TypeError, ValueError, IndexError):  # by reading what no server says
-            self.hang_up(server)
-            raise Lost("this is no answer of a store") from None
+        except Failure:
+            raise
+        except (TypeError, ValueError, IndexError, KeyError):  # by reading what no server says
+            self.hang_up()
+            raise Nonsense from None
+        except BaseException:
+            self.hang_up()
+            raise
 
-    def link(self, server: Server) -> Link:
-        link = self._links.get(server)
-        if link is None or link.is_stale():
-            self.hang_up(server)
-            link = self._links[server] = Link(open_socket(server.endpoint, server.greeting))
-        return link
+    def connect(self) -> Connection:
+        if self._connection is None or self._connection.is_stale():
+            self.hang_up()
+            self._connection = self._server.open_connection()
+        return self._connection
 
-    def knows(self, server: Server) -> bool:
-        return server in self._links
+    @property
+    def is_connected(self) -> bool:
+        return self._connection is not None
 
-    def hang_up(self, server: Server) -> None:
-        link = self._links.pop(server, None)
-        if link is not None:
-            link.close()
-
-    def hang_up_all_but(self, servers: Collection[Server]) -> None:
-        for server in [known for known in self._links if known not in servers]:
-            self.hang_up(server)
-
-    def slot_of(self, key: bytes) -> int:
-        return slot_of_key(key) if self._topology.has_slots else 0
-
-    def server_of(self, key: bytes) -> Server | None:
-        return self._topology.server_of_slot(self.slot_of(key))
-
-    def complain(self, about: str, message: str) -> None:
-        """Once, until it is well again."""
-        if about not in self._complained:
-            self._complained.add(about)
-            log.warning("%s", message)
-
-    def has_complained(self, about: str) -> bool:
-        return about in self._complained
-
-    def is_well(self, about: str) -> None:
-        self._complained.discard(about)
+    def hang_up(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()

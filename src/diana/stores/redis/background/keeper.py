@@ -1,41 +1,38 @@
-"""The background thread: everything that may take its time, so that no request ever has to.
+"""The store's own background thread: which servers there are, and that this node lives.
 
-It finds the servers, opens connections ahead of need, loads the scripts, says that this node lives, and, while a server is lost, probes it
-with the real script, settles what was counted here meanwhile, and closes the breaker. Nobody waits for it longer than their budget.
+Each server has a thread of its own beside it (`connector`). No request waits for any of them longer than its budget.
 """
 
 from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
-from queue import Empty, SimpleQueue
-from threading import Event, Thread, current_thread
+from collections.abc import Callable
+from contextlib import suppress
+from threading import current_thread
 from time import monotonic
 
-from diana.core.limit import Limit
-from diana.core.meter import Meter, meter_from_limit
-from diana.core.plugins import algorithms
+from diana.core.meter import Meter
 from diana.stores.lock import fork_safe_lock
 from diana.stores.redis.background.connector import Connector
-from diana.stores.redis.background.control import EXPECTED, Messenger
-from diana.stores.redis.background.membership import BEAT_SECONDS, Registration
+from diana.stores.redis.background.control import Control
+from diana.stores.redis.background.membership import BEAT_SECONDS, Membership
 from diana.stores.redis.background.publisher import Publisher
-from diana.stores.redis.connection.server import Server
-from diana.stores.redis.connection.threads import CONNECT_SECONDS
+from diana.stores.redis.background.wakeup import Wakeup, start_thread
+from diana.stores.redis.connection.opening import CONNECT_SECONDS
+from diana.stores.redis.connection.server import Server, Settings
 from diana.stores.redis.connection.topology import slot_of_key, topology_from_address
-from diana.stores.redis.fallback import Debt, Fallback
-from diana.stores.redis.protocol.commands import (
-    WRITE_CLUSTER,
-    Lost,
+from diana.stores.redis.fallback import Fallback
+from diana.stores.redis.notices import Notices
+from diana.stores.redis.protocol.commands import USE_CLUSTER
+from diana.stores.redis.protocol.failures import (
+    BadCounter,
+    Failure,
     Moved,
-    Spoilt,
-    acquire,
-    hear,
+    NoReply,
+    Refused,
+    Unreachable,
 )
-from diana.stores.redis.protocol.script import wire_limit
-from diana.stores.redis.settling import settle
 from diana.stores.redis.url import Address, Endpoint
 
 log = logging.getLogger("diana")
@@ -45,7 +42,8 @@ LONGEST_PAUSE = 1.0
 
 
 class Keeper:
-    leaves_debts = False
+    settles = True
+    """What was counted here while the store was lost is charged to it without a request's doing."""
 
     def __init__(
         self,
@@ -55,65 +53,84 @@ class Keeper:
         budget: float,
         count: Callable[..., None],
         when_set_back: Callable[[], None],
+        is_denied: Callable[[list[bytes]], bool],
+        forget_limits: Callable[[], None],
     ) -> None:
-        self._when_set_back = when_set_back
-        self._greeting = address.greeting
-        self._has_slots = address.kind == "cluster"
         self._fallback = fallback
         self._namespace = namespace
         self._budget = budget
         self._count = count
-        self._registration = Registration(namespace)
-        self._thread: Thread | None = None
+        self._notices = Notices()
+        self._membership = Membership(namespace)
+        self._thread = None
         self._starting = fork_safe_lock()
-        self._called: SimpleQueue[None] = SimpleQueue()
+        self._start_again = 0.0
+        self._wakeup = Wakeup()
         self._connectors: dict[Server, Connector] = {}
-        self._closed = False
-        self._look = True
-        self.looked = Event()
-        """It has found out for the first time who is there, or that nobody is."""
-        self._failures: dict[Server, int] = {}
-        self._due: dict[Server, float] = {}
+        self._controls: dict[Server, Control] = {}
+        self._is_closed = False
+        self._must_look = True
+        self.has_looked = False
+        """It has found out for the first time which servers there are, or that none is."""
         self._next_beat = 0.0
-        self.topology = topology_from_address(address, self._server)
-        self._messenger = Messenger(self.topology)
-        self._publisher = Publisher(self._messenger, namespace)
+        settings = Settings(
+            address.login,
+            budget,
+            count,
+            self._notices,
+            self.wanted_by,
+            when_set_back,
+            is_denied,
+            slot_of_key if address.kind == "cluster" else None,
+        )
+
+        def server_at(endpoint: Endpoint) -> Server:
+            return Server(endpoint, settings)
+
+        self.topology = topology_from_address(address, server_at)
+        self._publisher = Publisher(self.server_of, namespace, self._notices, forget_limits)
 
     def ensure(self) -> None:
         """Be there: at first, and again in a forked child."""
-        if self._thread is None and not self._closed:
+        if self._thread is None and not self._is_closed and monotonic() >= self._start_again:
             with self._starting:
                 if self._thread is None:
-                    self._thread = Thread(target=self._work, name="diana-keeper", daemon=True)
-                    self._thread.start()
+                    self._start_again = monotonic() + LONGEST_PAUSE
+                    self._thread = start_thread(self._work, "diana-keeper", self._notices)
 
     def wake(self) -> None:
         self.ensure()
-        self._called.put(None)
+        self._wakeup.wake()
 
     def wanted_by(self, server: Server) -> None:
         """It is short of connections, or lost."""
         connector = self._connectors.get(server)
-        if connector is not None and not server.down:
+        if connector is not None:
             connector.wake()
-        else:
+        if connector is None or server.is_lost:
             self.wake()
 
     def look_around(self) -> None:
         """A key was not where it should be."""
         if not self.topology.has_slots:
-            self._messenger.complain("cluster", WRITE_CLUSTER)
-        self._look = True
+            self._notices.warn_once("cluster", USE_CLUSTER)
+        self._must_look = True
         self.wake()
 
-    def make_known(self, key: bytes, meter: Meter) -> None:
-        """Publish a limit, for other gateways."""
+    def publish_limit(self, key: bytes, meter: Meter) -> None:
+        """Make a limit known to other gateways."""
         self._publisher.add_limit(key, meter)
+
+    def slot_of(self, key: bytes) -> int:
+        return slot_of_key(key) if self.topology.has_slots else 0
+
+    def server_of(self, key: bytes) -> Server | None:
+        return self.topology.server_of_slot(self.slot_of(key))
 
     def stop(self) -> None:
         """Do not wait for it."""
-        self._closed = True
-        self._called.put(None)
+        self._is_closed = True
+        self._wakeup.wake()
 
     def close(self) -> None:
         self.stop()
@@ -125,188 +142,136 @@ class Keeper:
         self._let_go()
 
     def abandon(self) -> None:
-        """In a forked child, which has no thread of ours: let go of what is the parent's, touching no lock and no loop."""
+        """In a forked child, which has no thread of ours: close our copies of what is the parent's, touching no lock and no loop."""
+        self._is_closed = True
         for server in self.topology.servers:
             server.abandon()
-        self._messenger.hang_up_all_but(())
-
-    def _server(self, endpoint: Endpoint) -> Server:
-        slot_of = slot_of_key if self._has_slots else None
-        server = Server(
-            endpoint, self._greeting, self._budget, self.wanted_by, self._count, slot_of
-        )
-        server.clock.when_set_back = self._when_set_back
-        return server
+        for control in list(self._controls.values()):
+            control.hang_up()
+        for connector in list(self._connectors.values()):
+            connector.abandon()
 
     def _work(self) -> None:
-        while not self._closed:
+        while not self._is_closed:
             try:
                 pause = self._round()
             except Exception:
-                log.exception("the keeper of the store stumbled; it goes on")
+                log.exception("the background thread of the store failed; it goes on")
                 pause = LONGEST_PAUSE
-            self._wait(pause)
+            if not self._is_closed:
+                self._wakeup.sleep(pause)
         self._leave()
         self._let_go()
 
-    def _wait(self, seconds: float) -> None:
-        """Until called, at most so long; however often it was called meanwhile."""
-        with suppress(Empty):
-            self._called.get(timeout=max(0.001, seconds))
-            while True:
-                self._called.get_nowait()
-
     def _let_go(self) -> None:
-        """By whoever is last: a store that was dropped has nobody else, and one that is closed may not wait for the thread."""
+        """By whichever is last: a store that was dropped has no other, and one that is closed may not wait for the thread."""
         for connector in list(self._connectors.values()):
             connector.stop()
         for server in self.topology.servers:
             server.close()
-        self._messenger.hang_up_all_but(())
+        for control in list(self._controls.values()):
+            control.hang_up()
+        self._controls.clear()
 
     def _round(self) -> float:
         """Do what is due; gives how long there is nothing to do."""
-        self._look_if_needed()
-        for server in self.topology.servers:
-            if server.down:
-                self._heal_if_due(server)
-            if not server.down:
-                self._serve(server)
-        if monotonic() >= self._next_beat:
+        is_due = monotonic() >= self._next_beat
+        if self._must_look or self.topology.changes_silently or self._some_are_lost():
+            self._look(is_due)
+        self._attend_to_servers()
+        if is_due:
             self._next_beat = monotonic() + BEAT_SECONDS
             self._beat()
-        waits = [self._due.get(server, 0.0) for server in self.topology.servers if server.down]
-        return max(0.0, min([self._next_beat, *waits]) - monotonic())
+        more = self._publish_some()
+        return 0.0 if more else max(0.001, self._next_beat - monotonic())
 
-    def _look_if_needed(self) -> None:
+    def _some_are_lost(self) -> bool:
         servers = self.topology.servers
-        if not (self._look or not servers or any(server.down for server in servers)):
+        return not servers or any(server.is_lost for server in servers)
+
+    def _look(self, is_due: bool) -> None:
+        if not (self._must_look or is_due or not self.has_looked):
             return
-        self._look = False
+        self._must_look = False
         try:
             self.topology.look()
-        except Lost as error:
-            self._messenger.complain("look", f"the store cannot be found: {error}; trying on")
-            if not servers:
-                self.looked.set()
-                self._wait(FIRST_PAUSE + random.random() * LONGEST_PAUSE)  # noqa: S311
+        except Failure as failure:
+            self._notices.warn_once("look", f"store not found: {failure}; trying again")
+            if not self.topology.servers:
+                self.has_looked = True
+                self._wakeup.sleep(FIRST_PAUSE + random.random() * LONGEST_PAUSE)  # noqa: S311
+                self._must_look = True
         else:
-            self._messenger.is_well("look")
-        self.looked.set()
-        self._messenger.hang_up_all_but(self.topology.servers)
-        for server in [known for known in self._connectors if known not in self.topology.servers]:
-            self._connectors.pop(server).stop()
+            self._notices.resolve("look")
+        self.has_looked = True
 
-    def _serve(self, server: Server) -> None:
-        """Connections, and what others find there."""
-        connector = self._connectors.get(server)
-        if connector is None:
-            self._connectors[server] = Connector(server)
-        else:
-            connector.wake()
-        if not server.known_to_it:
-            with self._troubles_of(server):
-                self._publisher.publish(server)
-
-    def _heal_if_due(self, server: Server) -> None:
-        if monotonic() < self._due.get(server, 0.0):
-            return
-        try:
-            self._probe(server)
-            self._publisher.publish(server)
-            self._settle(server)
-        except EXPECTED as error:
-            server.still_lost(error)
-            self._messenger.hang_up(server)
-            failures = self._failures[server] = self._failures.get(server, -1) + 1
-            pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(failures, 10))
-            self._due[server] = monotonic() + pause * (0.5 + random.random() / 2)  # noqa: S311
-            return
-        self._failures.pop(server, None)
-        self._due.pop(server, None)
-        server.found()
-        self._serve(server)
-        with suppress(*EXPECTED):
-            self._settle(server)  # what was admitted here while it was settled
-
-    def _probe(self, server: Server) -> None:
-        """The real script, writing, within the budget."""
-        self._messenger.hang_up(server)
-        self._messenger.link(server)  # connecting may take longer
-        meter = _probe_meter(self._namespace)
-        key = self._key_on(server)
-        deadline = monotonic() + self._budget
-        request = ["take", 1, wire_limit(meter), 1]
-        talk = acquire(server.clock, [key], request, None, deadline)
-        reply = self._messenger.converse(server, talk, deadline)
-        if not isinstance(reply[1], list):
-            raise Lost(f"a probe failed: {reply[1]!r}")
+    def _attend_to_servers(self) -> None:
+        servers = self.topology.servers
+        for gone in [known for known in self._connectors if known not in servers]:
+            self._connectors.pop(gone).stop()
+        for gone in [known for known in self._controls if known not in servers]:
+            self._controls.pop(gone).hang_up()
+        for server in servers:
+            connector = self._connectors.get(server)
+            if connector is None or not connector.is_alive:
+                self._connectors[server] = Connector(
+                    server,
+                    self._publisher,
+                    self._fallback,
+                    self._budget,
+                    self._probe_key,
+                    lambda server, key: self.server_of(key) is server,
+                    self.slot_of,
+                    self.look_around,
+                    self._count,
+                    self._notices,
+                )
 
     def _beat(self) -> None:
-        home = self._messenger.server_of(self._registration.keys[0])
-        if home is not None and not home.down:
-            with self._troubles_of(home):
-                self._fallback.nodes = max(
-                    1, self._messenger.converse(home, self._registration.beat())
-                )
-        for server in self.topology.servers:
-            if not server.down:
-                with self._troubles_of(server):
-                    self._messenger.converse(server, hear(server.clock))
-                    self._publisher.publish_if_flushed(server)
-                    self._settle(server)
-        for server, talk in self._publisher.limits_due():
-            with self._troubles_of(server):
-                self._messenger.converse(server, talk)
-
-    @contextmanager
-    def _troubles_of(self, server: Server) -> Iterator[None]:
-        """What goes wrong with one server is not the others' fault."""
+        home = self.server_of(self._membership.keys[0])
+        if home is None or home.is_lost:
+            return
         try:
-            yield
+            nodes = self._control(home).exchange(self._membership.beat())
+            self._fallback.nodes = max(1, nodes)
         except Moved:
             self.look_around()
-        except Spoilt as error:
-            self._messenger.complain("beat", f"this node cannot say that it lives: {error}")
-        except Lost as error:
-            if "NOPERM" in str(error):
-                self._messenger.complain("beat", f"this node may not say that it lives: {error}")
+        except (BadCounter, Refused) as failure:
+            self._notices.warn_once("heartbeat", f"heartbeat failed: {failure}")
+        except NoReply as failure:
+            home.breaker.note(failure, self._control(home).sent)
+        except Unreachable as failure:
+            home.cannot_connect(failure)
+        else:
+            self._notices.resolve("heartbeat")
+
+    def _publish_some(self) -> bool:
+        """A few limits for other gateways to find; whether there are more."""
+        for server, exchanges in self._publisher.limits_due().items():
+            try:
+                answers = self._control(server).exchange_all(exchanges)
+            except NoReply as failure:
+                server.breaker.note(failure, self._control(server).sent)
+            except Failure:
+                continue  # they are published again by and by
             else:
-                server.lost(error)
-
-    def _settle(self, server: Server) -> None:
-        def belongs(key: bytes) -> bool:
-            return self._messenger.server_of(key) is server
-
-        if not self._fallback.owes():
-            return
-        debts: list[tuple[bytes, Debt]] = list(self._fallback.settled(belongs).items())
-        unsent = dict(debts)
-        try:
-            for talk, some in settle(server.clock, debts, self._messenger.slot_of, CONNECT_SECONDS):
-                for key, _ in some:
-                    del unsent[key]
-                self._messenger.converse(server, talk)
-                self._count("settled", sum(debt.admitted for _, debt in some))
-        finally:
-            self._fallback.owe(unsent)
+                if any(isinstance(answer, Moved) for answer in answers):
+                    self.look_around()
+        return self._publisher.has_limits_due
 
     def _leave(self) -> None:
-        server = self._messenger.server_of(self._registration.keys[0])
-        if server is not None and not server.down and self._messenger.knows(server):
-            with suppress(*EXPECTED):
-                self._messenger.converse(server, self._registration.leave())
+        server = self.server_of(self._membership.keys[0])
+        if server is not None and not server.is_lost and self._control(server).is_connected:
+            with suppress(Failure):
+                self._control(server).exchange(self._membership.leave())
 
-    def _key_on(self, server: Server) -> bytes:
+    def _control(self, server: Server) -> Control:
+        control = self._controls.get(server)
+        if control is None:
+            control = self._controls[server] = Control(server)
+        return control
+
+    def _probe_key(self, server: Server) -> bytes | None:
         """A key that this server has."""
         keys = (f"{self._namespace}:probe:{number}".encode() for number in range(100_000))
-        mine: Iterable[bytes] = (key for key in keys if self._messenger.server_of(key) is server)
-        try:
-            return next(iter(mine))
-        except StopIteration:
-            raise Lost("it has no slots") from None
-
-
-def _probe_meter(namespace: str) -> Meter:
-    limit = Limit(1_000_000, 1_000_000)
-    return meter_from_limit(f"{namespace}:probe", limit, algorithms()["TB"], {})
+        return next((key for key in keys if self.server_of(key) is server), None)

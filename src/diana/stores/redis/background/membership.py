@@ -1,4 +1,4 @@
-"""Who else is there: nodes say once a second that they live, and a limit is shared among those heard of.
+"""Which nodes there are: each sends a heartbeat once a second, and a limit is shared among those heard of.
 
 A node is one local store: a process.
 """
@@ -10,23 +10,15 @@ import os
 import platform
 import secrets
 from collections.abc import Iterator
-from time import monotonic
 from typing import Any, NamedTuple
 
-from diana.stores.redis.connection.server import Server
-from diana.stores.redis.connection.threads import CONNECT_SECONDS, Link, open_socket
-from diana.stores.redis.connection.topology import slot_of_key, topology_from_address
-from diana.stores.redis.protocol.commands import (
-    WRITE_CLUSTER,
-    Lost,
-    Moved,
-    Spoilt,
-    Talk,
-    command,
-    script_call,
-)
+from diana.stores.redis.connection.budget import Budget
+from diana.stores.redis.connection.opening import CONNECT_SECONDS
+from diana.stores.redis.connection.topology import find_server
+from diana.stores.redis.protocol.commands import USE_CLUSTER, Exchange, call_script, command
+from diana.stores.redis.protocol.failures import Moved, Unreachable
 from diana.stores.redis.protocol.script import scripts
-from diana.stores.redis.url import Endpoint, address_from_url
+from diana.stores.redis.url import address_from_url
 
 BEAT_SECONDS = 1.0
 SILENCE_MS = 5_000
@@ -41,37 +33,37 @@ class Node(NamedTuple):
     """Since when nothing was heard of it."""
 
 
-def registry_keys(namespace: str) -> list[bytes]:
+def membership_keys(namespace: str) -> list[bytes]:
     """In one slot: the nodes by when they were heard of, and what they say of themselves."""
     tag = f"{{{namespace}:nodes}}"
     return [tag.encode(), f"{tag}:said".encode()]
 
 
-class Registration:
+class Membership:
     """This node, as others see it. Made anew after a fork."""
 
     def __init__(self, namespace: str) -> None:
-        self.keys = registry_keys(namespace)
+        self.keys = membership_keys(namespace)
         self.id = secrets.token_hex(8)
         self._said = json.dumps({"host": platform.node(), "pid": os.getpid()})
 
-    def beat(self) -> Talk:
+    def beat(self) -> Exchange:
         """Gives how many nodes there are."""
         return self._beat(SILENCE_MS)
 
-    def leave(self) -> Talk:
+    def leave(self) -> Exchange:
         return self._beat(0)
 
-    def _beat(self, silence_ms: int) -> Talk:
-        reply = yield from script_call(
+    def _beat(self, silence_ms: int) -> Exchange:
+        reply = yield from call_script(
             scripts()["beat"], self.keys, (self.id, self._said, silence_ms)
         )
         return reply[0]
 
 
-def live_nodes(namespace: str) -> Talk:
+def live_nodes(namespace: str) -> Exchange:
     """Those that were heard of within the silence, longest silent first."""
-    times, said = registry_keys(namespace)
+    times, said = membership_keys(namespace)
     seconds, micros = yield from command("TIME")
     now_ms = int(seconds) * 1_000 + int(micros) // 1_000
     heard = yield from command("ZRANGE", times, 0, -1, "WITHSCORES")
@@ -81,29 +73,15 @@ def live_nodes(namespace: str) -> Talk:
 
 
 def nodes_of_store(url: str, namespace: str | None = None) -> list[Node]:
-    """Asked directly, without becoming a node; Lost if nobody answers."""
+    """Asked directly, without becoming a node; Failure if no server answers."""
     address = address_from_url(url)
     name = namespace or address.namespace or "diana"
-
-    def server_at(endpoint: Endpoint) -> Server:
-        return Server(endpoint, address.greeting, CONNECT_SECONDS, lambda _: None, lambda *_: None)
-
-    topology = topology_from_address(address, server_at)
-    topology.look()
-    slot = slot_of_key(registry_keys(name)[0]) if topology.has_slots else 0
-    server = topology.server_of_slot(slot)
-    if server is None:
-        raise Lost("no server has the key of the nodes")
-    link = Link(open_socket(server.endpoint, address.greeting))
-    try:
-        nodes: list[Node] = link.converse(live_nodes(name), monotonic() + CONNECT_SECONDS)
-        return nodes
-    except Moved:
-        raise Lost(WRITE_CLUSTER) from None
-    except Spoilt as error:
-        raise Lost(str(error)) from None
-    finally:
-        link.close()
+    with find_server(address, membership_keys(name)[0]) as connection:
+        try:
+            found: list[Node] = connection.exchange(live_nodes(name), Budget(CONNECT_SECONDS))
+        except Moved:
+            raise Unreachable(USE_CLUSTER) from None
+    return found
 
 
 def _nodes(heard: list[bytes], words: dict[bytes, bytes], now_ms: int) -> Iterator[Node]:

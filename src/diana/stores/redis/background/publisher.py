@@ -1,95 +1,117 @@
-"""What others find in the store: the scripts under well-known names, and the limits as the scripts take them."""
+"""What other gateways find in the store: the scripts under well-known names, and the limits as the scripts take them."""
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from time import monotonic
 from typing import Any
 
 from diana.core.meter import Meter
-from diana.stores.redis.background.control import EXPECTED, Messenger
+from diana.stores.redis.background.control import Control
 from diana.stores.redis.connection.server import Server
-from diana.stores.redis.protocol.commands import Lost, Moved, Talk, command, script_call
+from diana.stores.redis.notices import Notices
+from diana.stores.redis.protocol.commands import Exchange, call_script, command
+from diana.stores.redis.protocol.failures import Failure, Moved, Refused
 from diana.stores.redis.protocol.script import scripts, wire_limit
 
 LIMITS_LIVE_SECONDS = 3_600
+LIMITS_AT_ONCE = 100
+MOST_LIMITS = 100_000
+"""Published and renewed; of more, those that were seen first are forgotten."""
 
 
 class Publisher:
-    def __init__(self, messenger: Messenger, namespace: str) -> None:
-        self._messenger = messenger
+    def __init__(
+        self,
+        server_of: Callable[[bytes], Server | None],
+        namespace: str,
+        notices: Notices,
+        forget_limits: Callable[[], None],
+    ) -> None:
+        """`forget_limits`: those in use are added again with their next request, and those that are gone never."""
+        self._server_of = server_of
         self._namespace = namespace
-        self._limits: deque[tuple[bytes, Meter]] = deque()
-        self._known_limits: dict[bytes, Meter] = {}
-        self._next_limits = 0.0
+        self._notices = notices
+        self._forget_limits = forget_limits
+        self._due: deque[bytes] = deque()
+        self._limits: dict[bytes, Meter] = {}
+        self._renew_at = monotonic() + LIMITS_LIVE_SECONDS / 2
 
     def add_limit(self, key: bytes, meter: Meter) -> None:
-        self._limits.append((key, meter))
+        if wire_limit(meter) is None:
+            return
+        self._limits.pop(key, None)
+        if len(self._limits) >= MOST_LIMITS:
+            del self._limits[next(iter(self._limits))]
+        self._limits[key] = meter
+        self._due.append(key)
 
-    def publish(self, server: Server) -> None:
+    def publish(self, server: Server, control: Control) -> None:
         """Load the scripts, and tell others under which names."""
         for script in scripts().values():
-            self._say(server, command("SCRIPT", "LOAD", script.text))
-            name = command("SET", self._name_of(script.name), script.sha)
-            self._say(server, name, elsewhere=True)
-        server.known_to_it = True
-        self._next_limits = 0.0
-        self._warn_of_eviction(server)
+            self._say(control, command("SCRIPT", "LOAD", script.text))
+            name = self._name_of(script.name)
+            if self._server_of(name) is server:
+                self._say(control, command("SET", name, script.sha))
+        server.scripts_are_loaded = True
+        self._due = deque(list(self._limits))  # it may have been flushed
+        self._warn_of_eviction(server, control)
 
-    def publish_if_flushed(self, server: Server) -> None:
-        if self._messenger.has_complained("publish"):
+    def publish_if_flushed(self, server: Server, control: Control) -> None:
+        if self._notices.is_standing("publish"):
             return
         hashes = (script.sha for script in scripts().values())
-        known = self._say(server, command("SCRIPT", "EXISTS", *hashes))
+        known = self._say(control, command("SCRIPT", "EXISTS", *hashes))
         name = self._name_of("acquire")
-        mine = self._messenger.server_of(name) is server
-        named = self._say(server, command("EXISTS", name)) if mine else True
+        mine = self._server_of(name) is server
+        named = self._say(control, command("EXISTS", name)) if mine else True
         if isinstance(known, list) and named is not None and not (named and all(known)):
-            self.publish(server)
+            self.publish(server, control)
 
-    def limits_due(self) -> list[tuple[Server, Talk]]:
-        """Limits to be made known now, and to whom."""
-        if monotonic() >= self._next_limits:
-            self._next_limits = monotonic() + LIMITS_LIVE_SECONDS / 2
-            self._limits.extend(self._known_limits.items())
-        due = []
-        while self._limits:
-            key, meter = self._limits.popleft()
-            server, limit = self._messenger.server_of(key), wire_limit(meter)
-            if limit is None:
-                continue
-            self._known_limits[key] = meter
-            if server is not None and not server.down:
-                argv = (limit, LIMITS_LIVE_SECONDS * 1_000)
-                due.append((server, script_call(scripts()["init"], [key], argv)))
+    @property
+    def has_limits_due(self) -> bool:
+        return bool(self._due)
+
+    def limits_due(self) -> dict[Server, list[Exchange]]:
+        """A few limits to be made known now, by the server that has their key."""
+        if monotonic() >= self._renew_at:
+            self._renew_at = monotonic() + LIMITS_LIVE_SECONDS / 2
+            self._limits = {}
+            self._forget_limits()
+        due: dict[Server, list[Exchange]] = {}
+        for _ in range(min(LIMITS_AT_ONCE, len(self._due))):
+            key = self._due.popleft()
+            meter, server = self._limits.get(key), self._server_of(key)
+            if meter is not None and server is not None and not server.is_lost:
+                argv = (wire_limit(meter), LIMITS_LIVE_SECONDS * 1_000)
+                due.setdefault(server, []).append(call_script(scripts()["init"], [key], argv))
         return due
 
-    def _say(self, server: Server, talk: Talk, elsewhere: bool = False) -> Any:
-        """Good to have said; whoever may not say it can do without. `elsewhere`: another server may be the one to tell."""
+    def _say(self, control: Control, steps: Exchange) -> Any:
+        """Good to have said; a user who may not say it can do without."""
         try:
-            return self._messenger.converse(server, talk)
+            return control.exchange(steps)
         except Moved:
-            if not elsewhere:
+            return None  # the topology is about to be looked at anew
+        except Refused as failure:
+            if "NOPERM" not in str(failure):
                 raise
-        except Lost as error:
-            if "NOPERM" not in str(error):
-                raise
-            said = f"the store's user may not publish scripts: {error}"
-            self._messenger.complain("publish", said)
+            self._notices.warn_once("publish", f"scripts cannot be published: {failure}")
         return None
 
-    def _warn_of_eviction(self, server: Server) -> None:
-        with suppress(*EXPECTED):
-            memory = self._messenger.converse(server, command("INFO", "memory"))
+    def _warn_of_eviction(self, server: Server, control: Control) -> None:
+        with suppress(Failure):
+            memory = control.exchange(command("INFO", "memory"))
             if not isinstance(memory, bytes):
                 return
             policy = memory.partition(b"maxmemory_policy:")[2].partition(b"\r\n")[0].decode()
             if policy.startswith("allkeys"):
-                self._messenger.complain(
+                self._notices.warn_once(
                     "eviction",
-                    f"the store {server.endpoint} evicts by {policy}: when its memory is full, it forgets counters and with "
-                    "them who is blocked; set maxmemory-policy noeviction or volatile-ttl",
+                    f"store {server.endpoint} evicts by {policy}: when its memory is full, it forgets counters, and clients that "
+                    "are blocked get through; set maxmemory-policy noeviction or volatile-ttl",
                 )
 
     def _name_of(self, script: str) -> bytes:

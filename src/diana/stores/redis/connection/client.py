@@ -1,4 +1,5 @@
-"""Somebody's own client instead of connections of ours: redis-py's or valkey-py's, synchronous or asynchronous, of one server or a cluster.
+"""The application's own client instead of connections of ours: redis-py's or valkey-py's, synchronous or asynchronous, of one server or a
+cluster.
 
 Its own time-outs are then the only bound on how long a request waits, and there is no background thread: while it fails, one request a
 second is let through to see whether it works again.
@@ -10,7 +11,6 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from inspect import iscoroutinefunction
-from threading import Event
 from time import monotonic
 from typing import Any
 
@@ -19,7 +19,16 @@ from hiredis import ReplyError
 from diana.core.errors import ConfigError
 from diana.core.exchange import adrive, drive
 from diana.core.meter import Meter
-from diana.stores.redis.protocol.commands import Command, Lost, ServerClock, Talk, acquire
+from diana.stores.redis.connection.budget import Budget
+from diana.stores.redis.protocol.batch import Ask, Batch
+from diana.stores.redis.protocol.commands import Command, Exchange
+from diana.stores.redis.protocol.failures import (
+    Failure,
+    NoReply,
+    Refused,
+    Unreachable,
+)
+from diana.stores.redis.protocol.server_clock import ServerClock
 
 log = logging.getLogger("diana")
 
@@ -29,112 +38,112 @@ PAUSE = 1.0
 class ClientServer:
     """All that a client reaches, as one server."""
 
-    def __init__(self, client: Any, budget: float, count: Callable[..., None]) -> None:
-        self.clock = ServerClock()
+    def __init__(
+        self, client: Any, count: Callable[..., None], when_set_back: Callable[[], None]
+    ) -> None:
+        self.clock = ServerClock(when_set_back)
         self._client = client
         self._is_asynchronous = iscoroutinefunction(client.execute_command)
-        self._budget = budget
         self._count = count
-        self._lost = False
-        self._again = 0.0
+        self._is_failing = False
+        self._try_again = 0.0
 
     @property
-    def down(self) -> bool:
-        return self._lost and monotonic() < self._again
+    def is_lost(self) -> bool:
+        return self._is_failing and monotonic() < self._try_again
 
-    def _try(self) -> None:
-        """Whoever asks while it is lost tries; the others go on without."""
-        if self._lost:
-            self._again = monotonic() + PAUSE
-
-    def lost(self, error: Lost) -> None:
-        self._again = monotonic() + PAUSE
-        if not self._lost:
-            self._lost = True
-            self._count("breaker_opened")
-            log.warning("the store is lost (%s); each rule does what its when_down says", error)
-
-    def begin(self, talks: Sequence[Talk], deadline: float) -> Callable[[], list[Any]]:  # noqa: ARG002
-        return lambda: [_answer_or_error(lambda talk=talk: self._talk(talk)) for talk in talks]  # type: ignore[misc]
-
-    def converse(self, talk: Talk, deadline: float) -> Any:  # noqa: ARG002
-        return self._talk(talk)
-
-    def turn_of(self, loop: asyncio.AbstractEventLoop) -> ClientTurn:
-        return ClientTurn(self, loop, self._budget)
-
-    async def atalk(self, talk: Talk) -> Any:
-        if not self._is_asynchronous:
-            return await asyncio.to_thread(self._talk, talk)
-        self._try()
-        try:
-            answer = await adrive(talk, self._aperform)
-        except Lost as error:
-            self.lost(error)
-            raise
-        self._found()
+    def ask(self, ask: Ask, budget: Budget) -> Any:
+        (answer,) = self.begin([_alone(ask, self.clock, budget)], budget)()
         return answer
 
-    def _talk(self, talk: Talk) -> Any:
+    def begin(self, exchanges: Sequence[Exchange], budget: Budget) -> Callable[[], list[Any]]:  # noqa: ARG002
+        return lambda: [self._exchange(steps) for steps in exchanges]
+
+    def line_of(self, loop: asyncio.AbstractEventLoop) -> ClientLine:
+        return ClientLine(self, loop)
+
+    def fail(self, failure: Failure) -> None:
+        self._try_again = monotonic() + PAUSE
+        if not self._is_failing:
+            self._is_failing = True
+            self._count("breaker_opened")
+            log.warning("store unreachable: %s; counting locally", failure)
+
+    async def aexchange(self, steps: Exchange) -> Any:
+        if not self._is_asynchronous:
+            return await asyncio.to_thread(self._exchange, steps)
+        self._begin_try()
+        try:
+            answer = await adrive(steps, self._aperform)
+        except Failure as failure:
+            return self._note(failure)
+        self._recover()
+        return answer
+
+    def _exchange(self, steps: Exchange) -> Any:
         if self._is_asynchronous:
             raise ConfigError(
                 "this client is asynchronous; use AsyncLimiter or AsyncGuard, or give another client"
             )
-        self._try()
+        self._begin_try()
         try:
-            answer = drive(talk, self._perform)
-        except Lost as error:
-            self.lost(error)
-            raise
-        self._found()
+            answer = drive(steps, self._perform)
+        except Failure as failure:
+            return self._note(failure)
+        self._recover()
         return answer
 
-    def _found(self) -> None:
-        if self._lost:
-            self._lost = False
+    def _begin_try(self) -> None:
+        """The request that asks while it fails tries; the others go on without."""
+        if self._is_failing:
+            self._try_again = monotonic() + PAUSE
+
+    def _note(self, failure: Failure) -> Failure:
+        if isinstance(failure, NoReply | Refused | Unreachable):
+            self.fail(failure)
+        return failure
+
+    def _recover(self) -> None:
+        if self._is_failing:
+            self._is_failing = False
             self._count("breaker_closed")
-            log.warning("the store is back; counting globally again")
+            log.warning("store is back; counting globally again")
 
     def _perform(self, step: Command) -> Any:
         self._count("trips")
         try:
             return _in_bytes(self._client.execute_command(*step.words))
         except Exception as error:
-            return _as_reply(error)
+            return _reply_from_error(error)
 
     async def _aperform(self, step: Command) -> Any:
         self._count("trips")
         try:
             return _in_bytes(await self._client.execute_command(*step.words))
         except Exception as error:
-            return _as_reply(error)
+            return _reply_from_error(error)
 
 
-class ClientTurn:
+class ClientLine:
     """Each decision by itself: how commands travel is the client's business."""
 
-    def __init__(
-        self, server: ClientServer, loop: asyncio.AbstractEventLoop, budget: float
-    ) -> None:
+    def __init__(self, server: ClientServer, loop: asyncio.AbstractEventLoop) -> None:
         self._server = server
         self._loop = loop
-        self._budget = budget
 
-    def decide(self, keys: list[bytes], argv: list[Any], now: int | None) -> asyncio.Future[Any]:
-        deadline = monotonic() + self._budget
-        return self._loop.create_task(
-            self._decide(acquire(self._server.clock, keys, argv, now, deadline))
-        )
+    def now(self) -> float:
+        return monotonic()
 
-    def converse(self, talk: Talk) -> asyncio.Future[Any]:
-        return self._loop.create_task(self._server.atalk(talk))
+    def ask(self, ask: Ask, budget: Budget) -> asyncio.Future[Any]:
+        return self.exchange(_alone(ask, self._server.clock, budget), budget)
 
-    async def _decide(self, talk: Talk) -> tuple[int, Any]:
-        reply = await self._server.atalk(talk)
-        return reply[0], reply[1]
+    def exchange(self, steps: Exchange, budget: Budget) -> asyncio.Future[Any]:  # noqa: ARG002
+        return self._loop.create_task(self._server.aexchange(steps))
 
 
 class ClientTopology:
+    changes_silently = False
+
     def __init__(self, server: ClientServer, has_slots: bool) -> None:
         self.has_slots = has_slots
         self.servers = (server,)
@@ -150,22 +159,17 @@ class ClientTopology:
 
 
 class ClientKeeper:
-    """Nobody keeps a client but its owner."""
+    """Only its owner keeps a client."""
 
-    leaves_debts = True
+    settles = False
+    has_looked = True
 
     def __init__(
-        self,
-        client: Any,
-        budget: float,
-        count: Callable[..., None],
-        when_set_back: Callable[[], None],
+        self, client: Any, count: Callable[..., None], when_set_back: Callable[[], None]
     ) -> None:
-        has_slots = "Cluster" in type(client).__name__
-        self.topology = ClientTopology(ClientServer(client, budget, count), has_slots)
-        self.topology.servers[0].clock.when_set_back = when_set_back
-        self.looked = Event()
-        self.looked.set()
+        # A client of a cluster knows the slot of a key; that of one server has no use for it.
+        has_slots = callable(getattr(client, "keyslot", None))
+        self.topology = ClientTopology(ClientServer(client, count, when_set_back), has_slots)
 
     def ensure(self) -> None: ...
 
@@ -177,26 +181,35 @@ class ClientKeeper:
 
     def look_around(self) -> None: ...
 
-    def make_known(self, key: bytes, meter: Meter) -> None: ...
+    def publish_limit(self, key: bytes, meter: Meter) -> None: ...
 
 
-def _answer_or_error(ask: Callable[[], Any]) -> Any:
-    try:
-        return ask()
-    except ConfigError:
-        raise
-    except Exception as error:
-        return error
+def _alone(ask: Ask, clock: ServerClock, budget: Budget) -> Exchange:
+    reply = yield from Batch([ask]).exchange(clock, budget)
+    return reply[0], reply[1]
 
 
-def _as_reply(error: Exception) -> ReplyError:
-    """What the client made an exception of; raises Lost if the server never said anything."""
+def _reply_from_error(error: Exception) -> ReplyError:
+    """What the client made an exception of; raises what it means if the server never said anything."""
     kinds = [kind.__name__ for kind in type(error).__mro__]
     if "NoScriptError" in kinds:
         return ReplyError("NOSCRIPT")
     if kinds[0] == "ResponseError":
         return ReplyError(str(error))
-    raise Lost(f"{kinds[0]}: {error}") from None
+    said = f"{kinds[0]}: {error}"
+    if "ResponseError" in kinds or "BusyLoadingError" in kinds:
+        raise Refused(said) from None
+    if _was_never_sent(error):
+        raise Unreachable(said) from None
+    raise NoReply(said) from None
+
+
+def _was_never_sent(error: BaseException | None) -> bool:
+    while error is not None:
+        if isinstance(error, ConnectionRefusedError | FileNotFoundError):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def _in_bytes(reply: Any) -> Any:

@@ -1,305 +1,389 @@
-"""A connection for an event loop: all decisions that wait when the loop turns travel together in one script call.
+"""How an event loop asks one server: what its tasks ask in one turn of the loop travels together, several calls under way at once.
 
-Nobody waits for company: what was asked in this turn of the loop is sent at its end, and the next turn's does not wait for the answer.
-The loop only ever sends and receives without blocking; the socket came ready from the keeper's thread.
+No task waits for company: what was asked is sent when the loop turns, and what is asked next does not wait for the reply. The loop only
+ever sends and receives without blocking; the connection came ready from a background thread. Each loop has its own.
+
+Time is counted on a clock that stands still while the loop is held up: what is late here is not late there.
 """
 
 from __future__ import annotations
 
 import asyncio
-import socket
-import ssl
 from collections import deque
 from collections.abc import Callable
 from time import monotonic
 from typing import Any
 
-import hiredis
+from diana.stores.redis.connection.breaker import Breaker
+from diana.stores.redis.connection.budget import LATE, SLICES, Budget
+from diana.stores.redis.connection.connection import NOTHING_YET, Connection
+from diana.stores.redis.connection.pool import Pool
+from diana.stores.redis.protocol.batch import (
+    DENIED_MEANWHILE,
+    MOST_COUNTERS,
+    Ask,
+    Batch,
+    batches_from,
+)
+from diana.stores.redis.protocol.commands import Exchange
+from diana.stores.redis.protocol.failures import (
+    Failure,
+    NoConnection,
+    NoReply,
+    Overrun,
+)
+from diana.stores.redis.protocol.server_clock import ServerClock
 
-from diana.stores.redis.connection.threads import PIECE
-from diana.stores.redis.protocol.commands import Lost, NoLink, ServerClock, Talk, acquire
+WINDOW = 4 * MOST_COUNTERS
+"""Counters under way at once: the server never waits for us, nor we for a long queue there."""
 
-MOST_REQUESTS = 128
-MOST_KEYS = 512
-
-
-Asked = tuple[list[bytes], list[Any], int | None, "asyncio.Future[Any]"]
-"""A request of one task, on its way into the next script call: keys, arguments, the time if given, and where the answer goes."""
+Answer = asyncio.Future[Any]
 
 
-class UnderWay:
-    """A talk that waits for replies."""
+class Call:
+    """An exchange that waits for replies."""
 
-    __slots__ = ("deadline", "done", "replies", "talk")
+    __slots__ = ("counters", "deadline", "done", "replies", "sent", "steps")
 
-    def __init__(self, talk: Talk, done: Callable[[Any], None], deadline: float) -> None:
-        self.talk = talk
+    def __init__(
+        self, steps: Exchange, done: Callable[[Any], None], deadline: float, counters: int
+    ) -> None:
+        self.steps = steps
         self.done = done
         self.deadline = deadline
+        """By the line's clock."""
+        self.counters = counters
         self.replies = 1
+        self.sent = 0.0
 
 
-class Turn:
-    """One server, one loop. `want` asks the keeper for a socket; `lost` is told what went wrong."""
-
+class LoopLine:
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
+        pool: Pool,
+        breaker: Breaker,
         clock: ServerClock,
+        want_connection: Callable[[], None],
+        count: Callable[..., None],
+        slot_of: Callable[[bytes], int] | None,
+        is_denied: Callable[[list[bytes]], bool],
         budget: float,
-        want: Callable[[Turn], None],
-        lost: Callable[[Lost | NoLink], None],
-        trips: Callable[[], None],
-        slot_of: Callable[[bytes], int] | None = None,
     ) -> None:
         self.loop = loop
+        self._pool = pool
+        self._breaker = breaker
         self._clock = clock
-        self._budget = budget
-        self._want = want
-        self._lost = lost
-        self._trips = trips
+        self._want_connection = want_connection
+        self._count = count
         self._slot_of = slot_of
-        self._socket: socket.socket | None = None
-        self._wanted = False
-        self._reader = hiredis.Reader()
-        self._asked: list[Asked] = []
-        self._talks: list[UnderWay] = []
-        self._under_way: deque[UnderWay] = deque()
+        self._is_denied = is_denied
+        self._interval = budget / SLICES
+        self._connection: Connection | None = None
+        self._asks: deque[tuple[Ask, Answer, float]] = deque()
+        self._exchanges: deque[tuple[Exchange, Answer, float]] = deque()
+        self._calls: deque[Call] = deque()
+        self._counters = 0
+        """Of the calls under way."""
         self._unsent = b""
-        self._flushing = False
-        self._watch: asyncio.TimerHandle | None = None
-        self._waits_until: float | None = None
-        """The deadline of who has waited longest for a socket: waiting for it is part of the budget."""
+        self._flush_due = 0.0
+        """When a flush was asked for; 0: none was."""
+        self._tick: asyncio.TimerHandle | None = None
+        self._tick_due = 0.0
+        self._held_up = 0.0
+        """Seconds for which the loop was late, so far."""
 
-    def decide(self, keys: list[bytes], argv: list[Any], now: int | None) -> asyncio.Future[Any]:
-        """What the script gives for one request; it travels with the others of this turn."""
+    def now(self) -> float:
+        return monotonic() - self._held_up
+
+    def __bool__(self) -> bool:
+        """Whether it waits for a connection."""
+        return self._connection is None and bool(self._asks or self._exchanges)
+
+    def ask(self, ask: Ask, budget: Budget) -> Answer:
+        """What the script says to one request, or a Failure."""
         answer = self.loop.create_future()
-        self._asked.append((keys, argv, now, answer))
-        if not self._flushing:
+        self._asks.append((ask, answer, monotonic() - self._held_up + budget.left))
+        if not self._flush_due:
             self._flush_soon()
         return answer
 
-    def converse(self, talk: Talk) -> asyncio.Future[Any]:
-        """What a talk comes to, by itself."""
+    def exchange(self, steps: Exchange, budget: Budget) -> Answer:
+        """What an exchange comes to, or a Failure."""
         answer = self.loop.create_future()
-
-        def done(result: Any) -> None:
-            _resolve(answer, result)
-
-        self._talks.append(UnderWay(talk, done, 0.0))
-        if not self._flushing:
+        self._exchanges.append((steps, answer, self.now() + budget.left))
+        if not self._flush_due:
             self._flush_soon()
         return answer
 
-    def attach(self, greeted: socket.socket) -> None:
-        """A socket is ready. Called in the loop."""
-        self._wanted = False
-        if self._socket is not None or self.loop.is_closed():
-            greeted.close()
+    def claim(self, connection: Connection | None = None) -> None:
+        """A connection is ready, in the pool or at hand. Called in the loop."""
+        if connection is None and self:
+            connection = self._pool.take()
+        if connection is None:
             return
-        greeted.setblocking(False)
-        self._socket = greeted
-        self._reader = hiredis.Reader()
-        self.loop.add_reader(greeted, self._readable)
-        if self._asked or self._talks:
-            self._flush()
+        if self._connection is not None or self.loop.is_closed():
+            self._pool.give(connection)
+            return
+        connection.socket.settimeout(0)
+        self._connection = connection
+        self.loop.add_reader(connection.socket, self._readable)
+        self._flush()
 
-    def close(self, error: Exception | None = None) -> None:
-        """Let go of the socket; whoever waits is told."""
-        greeted, self._socket = self._socket, None
-        if greeted is not None:
-            if not self.loop.is_closed():
-                self.loop.remove_reader(greeted)
-                self.loop.remove_writer(greeted)
-            greeted.close()
-        self._unsent = b""
-        if self._watch is not None:
-            self._watch.cancel()
-            self._watch = None
-        self._give_up(error or NoLink("closed"))
+    def close(self) -> None:
+        """The store was closed: what is under way has an unknown outcome."""
+        self._drop_connection()
+        self._fail_calls(NoReply("the store was closed"))
+        self.drain(NoConnection("the store was closed"))
+
+    def drain(self, failure: NoConnection) -> None:
+        """Nothing more is sent; what is under way may still be answered."""
+        if not self._calls:
+            self._drop_connection()
+        while self._exchanges:
+            steps, answer, _ = self._exchanges.popleft()
+            steps.close()
+            _resolve(answer, failure)
+        while self._asks:
+            _resolve(self._asks.popleft()[1], failure)
+
+    def reclaim(self) -> None:
+        """The loop is closed: another may use its connection."""
+        connection, self._connection = self._connection, None
+        if connection is None:
+            return
+        if self._calls or self._unsent or connection.is_stale():
+            self._pool.drop(connection)
+        else:
+            self._pool.give(connection)
 
     def abandon(self) -> None:
         """In a forked child. The loop is not told: what it watches, it watches for the parent too."""
-        if self._socket is not None:
-            self._socket.close()
-
-    def _give_up(self, error: Exception) -> None:
-        self._waits_until = None
-        under_way, self._under_way = self._under_way, deque()
-        talks, self._talks = self._talks, []
-        asked, self._asked = self._asked, []
-        for one in (*under_way, *talks):
-            one.talk.close()
-            one.done(error)
-        for *_, answer in asked:
-            _resolve(answer, error)
+        self._connection = None
 
     def _flush_soon(self) -> None:
-        self._flushing = True
+        self._flush_due = monotonic()
         self.loop.call_soon(self._flush)
 
     def _flush(self) -> None:
-        self._flushing = False
-        deadline = self._waits_until or monotonic() + self._budget
-        if self._socket is None:
-            self._waits_until = deadline
-            self._watch_until(deadline)
-            if not self._wanted:
-                self._wanted = True
-                self._want(self)
+        """Send what waits, as far as the window goes."""
+        if self._flush_due:
+            # Until now the loop was busy with its tasks. That is not the server's time.
+            self._held_up += monotonic() - self._flush_due
+            self._flush_due = 0.0
+        if self._connection is None and not self._connect():
             return
-        self._waits_until = None
-        talks, self._talks = self._talks, []
-        for one in talks:
-            one.deadline = deadline
-            self._start(one)
-        if self._slot_of is not None and len(self._asked) > 1:
-            self._asked.sort(key=self._slot)
-        while self._asked and self._socket is not None:
-            self._start(self._batch(deadline))
+        while self._exchanges and self._connection is not None:
+            steps, answer, deadline = self._exchanges.popleft()
+            self._start(steps, _resolver(answer), deadline, 1)
+        while self._asks and self._counters < WINDOW and self._connection is not None:
+            self._start_batches()
 
-    def _batch(self, deadline: float) -> UnderWay:
-        """As many of the requests that wait as may travel together."""
-        asked = self._asked
-        now, slot, count = asked[0][2], self._slot(asked[0]), 0
-        keys: list[bytes] = []
-        argv: list[Any] = []
-        for request in asked:
-            more_keys, more_argv, its_now, _ = request
-            full = count == MOST_REQUESTS or len(keys) + len(more_keys) > MOST_KEYS
-            if (full and count) or its_now != now or (slot and self._slot(request) != slot):
-                break
-            keys += more_keys
-            argv += more_argv
-            count += 1
-        answers = [request[3] for request in asked[:count]]
-        self._asked = asked[count:]
+    def _connect(self) -> bool:
+        """Whether there is a connection at once."""
+        if self._breaker.is_open or self._pool.is_closed:
+            self.drain(NoConnection("the store is unreachable"))
+            return False
+        connection = self._pool.take()
+        if connection is None:
+            self._arm()
+            self._want_connection()
+            return False
+        self.claim(connection)
+        return False  # it has flushed
 
-        def done(result: Any) -> None:
-            if result.__class__ is list and len(result) != len(answers) + 1:
-                result = Lost("this is no answer of a store")
-                self._lost(result)
-            if isinstance(result, Exception):
-                for answer in answers:
-                    _resolve(answer, result)
-            else:
-                at, *parts = result
-                for answer, part in zip(answers, parts, strict=True):
-                    if not answer.done():
-                        answer.set_result((at, part))
+    def _start_batches(self) -> None:
+        """As many of the requests that wait as the window takes."""
+        room = WINDOW - self._counters
+        answers: dict[Ask, Answer] = {}
+        deadline = self._asks[0][2]
+        queued = bool(self._calls)
+        while self._asks and room > 0:
+            ask, answer, _ = self._asks.popleft()
+            if answer.done():
+                continue  # cancelled before it was sent
+            if queued and self._is_denied(ask.keys):
+                answer.set_result(DENIED_MEANWHILE)
+                continue
+            answers[ask] = answer
+            room -= len(ask.keys)
+        if not answers:
+            return
+        # The oldest has waited longest; what is sent has a budget of its own left, measured from sending.
+        left = Budget(max(deadline - self.now(), self._interval))
+        for batch in batches_from(list(answers), self._slot_of):
+            if self._connection is None:
+                failure = NoConnection("the connection broke")
+                for ask in batch.asks:
+                    _resolve(answers[ask], failure)
+                continue
+            counters = sum(len(ask.keys) for ask in batch.asks)
+            steps = batch.exchange(self._clock, left)
+            self._start(steps, _splitter(batch, answers), self.now() + left.left, counters)
 
-        talk = acquire(self._clock, keys, argv, now, deadline)
-        return UnderWay(talk, done, deadline)
+    def _start(
+        self, steps: Exchange, done: Callable[[Any], None], deadline: float, counters: int
+    ) -> None:
+        call = Call(steps, done, deadline, counters)
+        self._advance(call, None)
 
-    def _slot(self, request: Asked) -> int:
-        return 0 if self._slot_of is None else self._slot_of(request[0][0]) + 1
-
-    def _start(self, one: UnderWay) -> None:
-        self._advance(one, None)
-
-    def _advance(self, one: UnderWay, reply: Any) -> None:
-        """The next command of a talk, or its end."""
+    def _advance(self, call: Call, reply: Any) -> None:
+        """The next command of an exchange, or its end."""
         try:
-            step = one.talk.send(reply)
+            command = call.steps.send(reply)
         except StopIteration as end:
-            one.done(end.value)
-        except Exception as error:
-            one.done(error)
-            if isinstance(error, Lost):
-                self._break(error)  # READONLY, OOM: it answers, but it is no store now
+            self._breaker.answered()
+            call.done(end.value)
+        except NoReply as failure:
+            call.done(failure)
+            self._break(failure, call.sent)
+        except Failure as failure:
+            call.done(failure)
+            self._breaker.note(failure, call.sent)
         else:
-            self._trips()
-            one.replies = step.replies
-            self._under_way.append(one)
-            self._watch_until(one.deadline)
-            self._send(step.packed())
+            self._count("trips")
+            call.replies = command.replies
+            call.sent = monotonic()
+            self._calls.append(call)
+            self._counters += call.counters
+            if self._tick is None:
+                self._arm()
+            self._send(command.packed())
 
     def _send(self, packed: bytes) -> None:
-        if self._socket is None:
+        connection = self._connection
+        if connection is None:
             return
         if self._unsent:
             self._unsent += packed
             return
         try:
-            sent = self._socket.send(packed)
-        except (BlockingIOError, ssl.SSLWantWriteError, ssl.SSLWantReadError):
+            sent = connection.socket.send(packed)
+        except NOTHING_YET:
             sent = 0
         except OSError as error:
-            self._break(Lost(f"sending failed: {error}"))
+            self._break(NoReply(f"the connection broke: {error}"), monotonic())
             return
         if sent < len(packed):
             self._unsent = packed[sent:]
-            self.loop.add_writer(self._socket, self._writable)
+            self.loop.add_writer(connection.socket, self._writable)
 
     def _writable(self) -> None:
-        if self._socket is None:
+        if self._connection is None:
             return
-        self.loop.remove_writer(self._socket)
+        self.loop.remove_writer(self._connection.socket)
         packed, self._unsent = self._unsent, b""
         self._send(packed)
 
     def _readable(self) -> None:
-        greeted = self._socket
-        if greeted is None:
+        """Hand out what has arrived, and send on."""
+        if self._connection is None:
             return
+        self._count_lateness()
         try:
-            piece = greeted.recv(PIECE)
-            while piece:
-                self._reader.feed(piece)
-                self._answer()
-                if len(piece) < PIECE and not getattr(greeted, "pending", int)():
-                    return
-                piece = greeted.recv(PIECE)
-        except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            replies = self._connection.read_arrived()
+        except NoReply as failure:
+            if self._calls:
+                self._break(failure, self._calls[0].sent)
+            else:
+                self._drop_connection()  # an idle connection was closed
+                self._flush()
             return
-        except OSError as error:
-            self._break(Lost(f"the connection broke: {error}"))
-        except hiredis.ProtocolError as error:
-            self._break(Lost(f"this is no answer of a server: {error}"))
+        for reply in replies:
+            if not self._calls:
+                self._drop_connection()  # a reply to nothing: it was said twice
+                break
+            call = self._calls[0]
+            call.replies -= 1
+            if not call.replies:
+                self._calls.popleft()
+                self._counters -= call.counters
+                self._advance(call, reply)
+        if self._asks:
+            self._flush()
+        elif self._breaker.is_open and not self._calls:
+            self._drop_connection()
+
+    def _arm(self) -> None:
+        """Look again soon; one timer watches over all."""
+        if self._tick is not None:
+            return
+        waits = [line[0][2] for line in (self._asks, self._exchanges) if line]
+        if self._calls:
+            waits.append(self._calls[0].deadline)
+        if not waits:
+            return
+        seconds = min(self._interval, max(0.001, min(waits) - self.now()))
+        self._tick_due = monotonic() + seconds
+        self._tick = self.loop.call_later(seconds, self._look)
+
+    def _count_lateness(self) -> None:
+        if self._tick is not None:
+            late = monotonic() - self._tick_due
+            if late > LATE:
+                self._held_up += late
+                self._tick_due += late
+
+    def _look(self) -> None:
+        """Is the oldest too late? Before anything is given up, what has arrived is read."""
+        self._count_lateness()
+        self._tick = None
+        if self._calls and self._calls[0].deadline <= self.now():
+            self._readable()
+        if self._calls and self._calls[0].deadline <= self.now():
+            self._break(Overrun(), self._calls[0].sent)
+        now = self.now()
+        for line in (self._exchanges, self._asks):
+            while line and line[0][2] <= now:
+                failure = NoConnection("no connection was free within the budget")
+                _resolve(line.popleft()[1], failure)
+                if not len(self._pool):
+                    self._breaker.open(failure)  # requests that come next shall not wait as long
+        self._arm()
+
+    def _break(self, failure: NoReply, sent: float) -> None:
+        """What is under way has failed; what waits may yet be sent on another connection."""
+        self._drop_connection()
+        self._breaker.note(failure, sent)
+        self._fail_calls(failure)
+        if self._asks or self._exchanges:
+            self._flush_soon()
         else:
-            if self._under_way or self._asked or self._talks:
-                self._break(Lost("the server has closed the connection"))
-            else:
-                self.close()  # nobody is hurt: an idle connection was closed
+            self._want_connection()
 
-    def _answer(self) -> None:
-        gets = self._reader.gets
-        while (reply := gets()) is not False:
-            if not self._under_way:
-                raise hiredis.ProtocolError("an answer that nobody asked for")
-            one = self._under_way[0]
-            one.replies -= 1
-            if not one.replies:
-                self._under_way.popleft()
-                self._advance(one, reply)
+    def _fail_calls(self, failure: Failure) -> None:
+        calls, self._calls = self._calls, deque()
+        self._counters = 0
+        for call in calls:
+            call.steps.close()
+            call.done(failure)
 
-    def _watch_until(self, deadline: float) -> None:
-        if self._watch is None:
-            self._watch = self.loop.call_later(max(0.0, deadline - monotonic()), self._overrun)
-
-    def _overrun(self) -> None:
-        """Is the oldest of those under way too late? One timer watches over them all."""
-        self._watch = None
-        if self._under_way:
-            left = self._under_way[0].deadline - monotonic()
-            if left <= 0:
-                self._break(Lost("no answer within the budget"))
-            else:
-                self._watch_until(self._under_way[0].deadline)
-        elif self._socket is None:
-            # Those who come next shall not wait as long as these did.
-            self._break(NoLink("no connection was ready within the budget"))
-
-    def _break(self, error: Lost | NoLink) -> None:
-        self._lost(error)
-        self.close(error)
+    def _drop_connection(self) -> None:
+        connection, self._connection = self._connection, None
+        self._unsent = b""
+        if connection is not None:
+            if not self.loop.is_closed():
+                self.loop.remove_reader(connection.socket)
+                self.loop.remove_writer(connection.socket)
+            self._pool.drop(connection)
 
 
-def _resolve(answer: asyncio.Future[Any], result: Any) -> None:
+def _resolver(answer: Answer) -> Callable[[Any], None]:
+    def done(result: Any) -> None:
+        _resolve(answer, result)
+
+    return done
+
+
+def _splitter(batch: Batch, answers: dict[Ask, Answer]) -> Callable[[Any], None]:
+    def done(result: Any) -> None:
+        for ask, its in batch.split(result):
+            _resolve(answers[ask], its)
+
+    return done
+
+
+def _resolve(answer: Answer, result: Any) -> None:
     """The task may have been cancelled meanwhile; its charge stands."""
-    if answer.done() or answer.get_loop().is_closed():
-        return
-    if isinstance(result, Exception):
-        answer.set_exception(result)
-    else:
+    if not answer.done() and not answer.get_loop().is_closed():
         answer.set_result(result)

@@ -1,154 +1,266 @@
-"""A connection for threads. redis-py resolves, connects, shakes hands and logs in; from then on the socket is ours.
+"""How threads ask one server: what they ask at once travels together.
 
-Why not redis-py to the end? Its time-outs count anew with every piece that arrives, so that a server that drips its answer holds a request
-as long as it likes; and a socket that an event loop can watch is the same socket.
+A thread that finds a free connection takes all that waits along with its own request, sends, receives, and hands out the replies. One that
+finds none waits in line; a connection that becomes free goes to the first in line, who does the same. So a thread works for others only
+while it works for itself, a few connections serve any number of threads, and no lock is held across I/O.
 """
 
 from __future__ import annotations
 
-import select
-import socket
+import threading
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import Any
 
-import hiredis
-from redis.connection import Connection, SSLConnection, UnixDomainSocketConnection
-from redis.exceptions import RedisError
+from diana.stores.redis.connection.breaker import Breaker
+from diana.stores.redis.connection.budget import Budget
+from diana.stores.redis.connection.connection import Connection
+from diana.stores.redis.connection.pool import Pool
+from diana.stores.redis.protocol.batch import (
+    DENIED_MEANWHILE,
+    MOST_COUNTERS,
+    Ask,
+    Batch,
+    batches_from,
+)
+from diana.stores.redis.protocol.commands import Exchange
+from diana.stores.redis.protocol.failures import (
+    Failure,
+    NoConnection,
+    NoReply,
+    Overrun,
+    Refused,
+)
+from diana.stores.redis.protocol.server_clock import ServerClock
 
-from diana.stores.redis.protocol.commands import Command, Lost, Moved, Spoilt, Talk
-from diana.stores.redis.url import Endpoint
-
-CONNECT_SECONDS = 1.0
-PIECE = 1 << 16
-EARLY_SECONDS = 0.005
-
-
-def open_socket(endpoint: Endpoint, greeting: Mapping[str, Any]) -> socket.socket:
-    """A socket behind which a server is ready for commands; Lost if there is none."""
-    options = {
-        "socket_timeout": CONNECT_SECONDS,
-        "socket_connect_timeout": CONNECT_SECONDS,
-        "protocol": 2,
-        "client_name": "diana",
-        **greeting,
-    }
-    secure = options.pop("tls", False)
-    try:
-        if endpoint.port == 0:
-            by_path: Any = UnixDomainSocketConnection
-            connection = by_path(path=endpoint.host, **options)
-        else:
-            kind: Any = SSLConnection if secure else Connection
-            options |= {"host": endpoint.host, "port": endpoint.port, "socket_keepalive": True}
-            connection = kind(**options)
-        # What library this is nobody asks: two trips less, and a right less. The names are those of redis-py before 8, and since.
-        connection.lib_name = connection.lib_version = connection.driver_info = None
-        connection.connect()
-    except (RedisError, OSError, ValueError) as error:
-        raise Lost(f"{endpoint}: {error}") from None
-    greeted: socket.socket = connection._sock
-    connection._sock = None  # its disconnect would shut ours down
-    return greeted
+UNANSWERED: Any = object()
 
 
-class Link:
-    """One command at a time, in whatever thread."""
+class Waiter:
+    """A thread in line."""
 
-    def __init__(self, greeted: socket.socket) -> None:
-        self._socket = greeted
-        self._reader = hiredis.Reader()
-        self._awaited: deque[int] = deque()
-        """How many replies each command will have that was sent and has none yet."""
-        self._idle = select.poll()
-        self._idle.register(greeted, select.POLLIN)
+    __slots__ = ("answer", "ask", "connection", "wake")
 
-    def is_stale(self) -> bool:
-        """Something to read where nothing was asked: the server has closed it, or is talking to itself."""
-        return bool(self._idle.poll(0))
+    def __init__(self, ask: Ask | None) -> None:
+        self.ask = ask
+        """None: it wants a connection for itself."""
+        self.connection: Connection | None = None
+        self.answer = UNANSWERED
+        # By its name in the module, so that a library that patches threading after us is heeded.
+        self.wake = threading.Lock()
+        self.wake.acquire()
 
-    def converse(self, talk: Talk, deadline: float) -> Any:
-        """What the talk comes to; `deadline` is monotonic seconds."""
-        self.send(next(talk), deadline)
-        (answer,) = self.finish([talk], deadline)
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
+    def resolve(self, answer: Any) -> None:
+        self.answer = answer
+        self.wake.release()
 
-    def exchange(self, packed: bytes, deadline: float) -> Any:
-        """One command, one reply."""
-        timeout = deadline - monotonic()
-        greeted, reader = self._socket, self._reader
+
+class ThreadLine:
+    def __init__(
+        self,
+        pool: Pool,
+        breaker: Breaker,
+        clock: ServerClock,
+        want_connection: Callable[[], None],
+        count: Callable[..., None],
+        slot_of: Callable[[bytes], int] | None,
+        is_denied: Callable[[list[bytes]], bool],
+    ) -> None:
+        self._pool = pool
+        self._breaker = breaker
+        self._clock = clock
+        self._want_connection = want_connection
+        self._count = count
+        self._slot_of = slot_of
+        self._is_denied = is_denied
+        self._line: deque[Waiter] = deque()
+
+    def __bool__(self) -> bool:
+        """Whether any thread waits."""
+        return bool(self._line)
+
+    def ask(self, ask: Ask, budget: Budget) -> Any:
+        """What the script says to one request, or a Failure."""
+        connection = None if self._line else self._pool.take()
+        if connection is None:
+            waiter = Waiter(ask)
+            connection = self._wait(waiter, budget)
+            if connection is None:
+                return waiter.answer
+        return self._lead(ask, connection, budget)
+
+    def exchange(self, exchanges: Sequence[Exchange], budget: Budget) -> Callable[[], list[Any]]:
+        """Send the first command of each on a connection of their own; what is returned reads the answers. Failure if none is to be had."""
+        connection = None if self._line else self._pool.take()
+        if connection is None:
+            waiter = Waiter(None)
+            connection = self._wait(waiter, budget)
+            if connection is None:
+                raise waiter.answer
+        self._count("trips", len(exchanges))
+        sent = monotonic()
         try:
-            greeted.settimeout(max(0.001, timeout))
-            greeted.sendall(packed)
-            if deadline - monotonic() < timeout - 0.001:
-                greeted.settimeout(max(0.001, deadline - monotonic()))
-            reader.feed(greeted.recv(PIECE))
-            reply = reader.gets()
-        except (OSError, hiredis.ProtocolError) as error:
-            raise _lost(error, deadline) from None
-        if reply is not False:
-            return reply
-        self._awaited.append(1)
-        return self.receive(deadline)
+            commands = connection.begin(exchanges, budget)
+        except BaseException as error:
+            self._fail(connection, sent, error)
+            raise
 
-    def finish(self, talks: Sequence[Talk], deadline: float) -> list[Any]:
-        """What talks come to whose first commands were sent, in this order. An error of a talk is its answer."""
-        replies = [self.receive(deadline) for _ in talks]
-        answers = []
-        for talk, reply in zip(talks, replies, strict=True):
+        def finish() -> list[Any]:
             try:
-                while True:
-                    step = talk.send(reply)
-                    self.send(step, deadline)
-                    reply = self.receive(deadline)
-            except StopIteration as end:
-                answers.append(end.value)
-            except (Moved, Spoilt) as error:
-                answers.append(error)
-        return answers
+                answers = connection.finish(exchanges, commands, budget)
+            except NoReply as failure:
+                self._fail(connection, sent, failure)
+                return [failure] * len(exchanges)
+            except BaseException as error:
+                self._fail(connection, sent, error)
+                raise
+            self._succeed(connection, answers)
+            return answers
 
-    def send(self, step: Command, deadline: float) -> None:
-        packed = step.packed()
+        return finish
+
+    def serve(self) -> None:
+        """Give free connections to those who are first in line."""
+        line, pool = self._line, self._pool
+        while line and not pool.is_empty:
+            connection = pool.take()
+            if connection is None:
+                return
+            try:
+                waiter = line.popleft()
+            except IndexError:
+                pool.give(connection)
+                continue
+            waiter.connection = connection
+            waiter.wake.release()
+
+    def fail_all(self, failure: Failure) -> None:
+        """No connection will come: the breaker is open, or the store closed."""
+        while self._line:
+            try:
+                self._line.popleft().resolve(failure)
+            except IndexError:
+                return
+
+    def _wait(self, waiter: Waiter, budget: Budget) -> Connection | None:
+        """A connection; None if the waiter was answered instead."""
+        self._line.append(waiter)
+        self.serve()
+        if self._breaker.is_open or self._pool.is_closed:
+            self.fail_all(NoConnection("the store is unreachable"))
+        elif self._line and self._pool.is_empty:
+            self._want_connection()
         try:
-            self._socket.settimeout(max(0.001, deadline - monotonic()))
-            self._awaited.append(step.replies)
-            self._socket.sendall(packed)
-        except OSError as error:
-            raise _lost(error, deadline) from None
+            if not budget.wait(waiter.wake):
+                self._give_up(waiter, budget)
+        except BaseException:
+            self._leave(waiter)
+            raise
+        return waiter.connection
 
-    def receive(self, deadline: float) -> Any:
-        """The reply to the oldest command without one; of several (to ASKING, and to what it goes before) the last."""
-        reader, reply, replies = self._reader, None, self._awaited.popleft()
+    def _give_up(self, waiter: Waiter, budget: Budget) -> None:
         try:
-            while replies:
-                reply = reader.gets()
-                if reply is not False:
-                    replies -= 1
-                    continue
-                left = deadline - monotonic()
-                if left <= 0:
-                    raise Lost("no answer within the budget")
-                self._socket.settimeout(left)
-                piece = self._socket.recv(PIECE)
-                if not piece:
-                    raise Lost("the server has closed the connection")
-                reader.feed(piece)
-        except (OSError, hiredis.ProtocolError) as error:
-            raise _lost(error, deadline) from None
-        return reply
+            self._line.remove(waiter)
+        except ValueError:
+            # Its request is on its way with another thread's, or a connection is about to be handed over.
+            budget.left = 2 * budget.slice()
+            if not budget.wait(waiter.wake):
+                waiter.answer = Overrun()
+            return
+        failure = NoConnection("no connection was free within the budget")
+        waiter.answer = failure
+        if not len(self._pool):
+            self._breaker.open(failure)  # requests that come next shall not wait as long
 
-    def close(self) -> None:
-        self._socket.close()
+    def _leave(self, waiter: Waiter) -> None:
+        """Struck by a signal handler's exception while in line: a connection that was handed over goes on to the next."""
+        try:
+            self._line.remove(waiter)
+        except ValueError:
+            if waiter.wake.acquire(timeout=1.0) and waiter.connection is not None:
+                self._pool.give(waiter.connection)
+                self.serve()
+
+    def _lead(self, ask: Ask, connection: Connection, budget: Budget) -> Any:
+        """Ask for this thread and for others that wait, as many as may travel together."""
+        company: list[Waiter] = []
+        sent = 0.0
+        try:
+            if self._line:
+                self._join(ask, company)
+            asks = [ask, *(waiter.ask for waiter in company if waiter.ask is not None)]
+            batches = batches_from(asks, self._slot_of)
+            exchanges = [batch.exchange(self._clock, budget) for batch in batches]
+            self._count("trips", len(batches))
+            sent = monotonic()
+            answers = connection.finish(exchanges, connection.begin(exchanges, budget), budget)
+        except BaseException as error:
+            self._disband(company, sent, error)
+            self._fail(connection, sent, error)
+            if isinstance(error, Failure):
+                return error
+            raise
+        self._succeed(connection, answers)
+        return _hand_out(batches, answers, ask, company)
+
+    def _join(self, ask: Ask, company: list[Waiter]) -> None:
+        """Those in line whose requests fit into the same call."""
+        line, counters = self._line, len(ask.keys)
+        while line:
+            try:
+                waiter = line.popleft()
+            except IndexError:
+                return
+            its = waiter.ask
+            if its is None or its.now != ask.now or counters + len(its.keys) > MOST_COUNTERS:
+                line.appendleft(waiter)
+                return
+            if self._is_denied(its.keys):
+                waiter.resolve(DENIED_MEANWHILE)
+            else:
+                company.append(waiter)
+                counters += len(its.keys)
+
+    def _disband(self, company: list[Waiter], sent: float, error: BaseException) -> None:
+        """What was not sent waits again; what was, is of unknown outcome."""
+        if not sent:
+            self._line.extendleft(reversed(company))
+            return
+        interrupted = NoReply("the thread that asked was interrupted")
+        for waiter in company:
+            waiter.resolve(error if isinstance(error, Failure) else interrupted)
+
+    def _succeed(self, connection: Connection, answers: list[Any]) -> None:
+        self._breaker.answered()
+        for answer in answers:
+            if isinstance(answer, Refused):
+                self._breaker.open(answer)
+        if self._breaker.is_open:
+            self._pool.drop(connection)
+            return
+        self._pool.give(connection)
+        if self._line:
+            self.serve()
+
+    def _fail(self, connection: Connection, sent: float, error: BaseException) -> None:
+        """In the middle of a reply: the next would read the rest of it."""
+        self._pool.drop(connection)
+        self._breaker.note(error, sent)
+        if not self._breaker.is_open:
+            self._want_connection()
 
 
-def _lost(error: OSError | hiredis.ProtocolError, deadline: float) -> Exception:
-    if isinstance(error, TimeoutError) and error.errno is None:
-        if monotonic() < deadline - EARLY_SECONDS:
-            return error  # not the socket's: a signal handler's
-        return Lost("no answer within the budget")
-    if isinstance(error, OSError):
-        return Lost(f"the connection broke: {error}")
-    return Lost(f"this is no answer of a server: {error}")
+def _hand_out(
+    batches: Sequence[Batch], answers: Sequence[Any], mine: Ask, company: Sequence[Waiter]
+) -> Any:
+    """Each thread its own; gives this one's."""
+    found = UNANSWERED
+    waiters = {waiter.ask: waiter for waiter in company}
+    for batch, answer in zip(batches, answers, strict=True):
+        for ask, its in batch.split(answer):
+            if ask is mine:
+                found = its
+            else:
+                waiters[ask].resolve(its)
+    return found

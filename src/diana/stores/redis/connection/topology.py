@@ -1,29 +1,37 @@
 """Which servers there are, and which of them has a key. Only the keeper's thread looks; the others read what it found.
 
-One server is always the same one. Sentinels are asked who is master now. A cluster says which master has which of the 16,384 slots; a
-server that says MOVED is believed at once if the other is known, and the map is read anew.
+One server is always the same one. Sentinels are asked which server is master now, all of them, and the one that knows of the latest
+fail-over is believed. A cluster says which master has which of the 16,384 slots; a server that says MOVED is believed at once if the
+other is known, and the map is read anew.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from time import monotonic
+from binascii import crc_hqx
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Protocol
 
-from redis.crc import key_slot
-
+from diana.stores.redis.connection.budget import Budget
+from diana.stores.redis.connection.connection import Connection
+from diana.stores.redis.connection.opening import CONNECT_SECONDS, open_connection
 from diana.stores.redis.connection.server import Server
-from diana.stores.redis.connection.threads import CONNECT_SECONDS, Link, open_socket
-from diana.stores.redis.protocol.commands import Lost, Spoilt, command
+from diana.stores.redis.protocol.commands import command
+from diana.stores.redis.protocol.failures import Failure, Unreachable
 from diana.stores.redis.url import Address, Endpoint
 
 SLOTS = 16_384
+SENTINEL_SECONDS = 0.3
+"""A sentinel that does not answer within this is not waited for: the others know."""
+MARKS_OF_A_LOST_MASTER = {"s_down", "o_down", "disconnected", "master_down", "failover_in_progress"}
 
 MakeServer = Callable[[Endpoint], Server]
 
 
 class Topology(Protocol):
     has_slots: bool
+    changes_silently: bool
+    """No server says that another has taken over, so it is looked at with every heartbeat."""
     servers: tuple[Server, ...]
 
     def server_of_slot(self, slot: int) -> Server | None: ...
@@ -31,7 +39,7 @@ class Topology(Protocol):
     def server_at(self, endpoint: str) -> Server | None: ...
 
     def look(self) -> None:
-        """Find out who is there now; Lost if nobody says."""
+        """Find out which servers there are now; Failure if none says."""
 
 
 def topology_from_address(address: Address, make: MakeServer) -> Topology:
@@ -41,12 +49,18 @@ def topology_from_address(address: Address, make: MakeServer) -> Topology:
 
 
 def slot_of_key(key: bytes) -> int:
-    slot: int = key_slot(key)
-    return slot
+    """As every server of a cluster computes it: CRC16 of the part in braces, or of the whole key."""
+    start = key.find(b"{")
+    if start >= 0:
+        end = key.find(b"}", start + 1)
+        if end > start + 1:
+            key = key[start + 1 : end]
+    return crc_hqx(key, 0) % SLOTS
 
 
 class Single:
     has_slots = False
+    changes_silently = False
 
     def __init__(self, address: Address, make: MakeServer) -> None:
         self.servers: tuple[Server, ...] = (make(address.endpoints[0]),)
@@ -62,9 +76,10 @@ class Single:
 
 
 class Sentinel:
-    """The master that most recently a sentinel named."""
+    """The master of the latest fail-over that any sentinel knows of."""
 
     has_slots = False
+    changes_silently = True
 
     def __init__(self, address: Address, make: MakeServer) -> None:
         self._address = address
@@ -78,26 +93,53 @@ class Sentinel:
         return None
 
     def look(self) -> None:
-        service = self._address.service
-        _, reply = _first_answer(
-            self._address.endpoints,
-            self._address.sentinel_greeting,
-            lambda: command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", service),
-            f"no sentinel knows a master {service!r}",
-        )
-        master = Endpoint(reply[0].decode(), int(reply[1]))
+        master = find_master(self._address)
         if not self.servers or self.servers[0].endpoint != master:
             old = self.servers
             new = self._make(master)
-            # Who takes over from a lost one is probed before anybody relies on it.
-            new.down = any(server.down for server in old)
+            # A server that takes over from a lost one is probed before requests rely on it.
+            new.breaker.is_open = any(server.is_lost for server in old)
             self.servers = (new,)
             for server in old:
                 server.close()
 
 
+def find_master(address: Address) -> Endpoint:
+    """All sentinels are asked: one may be cut off from the others, and not know of a fail-over."""
+    service = address.service
+    reason = f"no sentinel knows a master {service!r}"
+    found: tuple[int, Endpoint] | None = None
+    suspected: tuple[int, Endpoint] | None = None
+    for endpoint in address.endpoints:
+        try:
+            words = ("SENTINEL", "MASTER", service)
+            state = _ask(endpoint, address.sentinel_login, words, SENTINEL_SECONDS)
+            epoch, master, flags = _master_from_reply(state)
+        except (Failure, KeyError, ValueError, TypeError) as error:
+            reason = f"no sentinel knows a master {service!r} ({endpoint}: {error})"
+            continue
+        if flags & MARKS_OF_A_LOST_MASTER:
+            if suspected is None or epoch > suspected[0]:
+                suspected = (epoch, master)
+        elif found is None or epoch > found[0]:
+            found = (epoch, master)
+    best = found or suspected
+    if best is None:
+        raise Unreachable(reason)
+    return best[1]
+
+
+def _master_from_reply(state: list[bytes]) -> tuple[int, Endpoint, set[str]]:
+    said = {
+        name.decode(): value.decode() for name, value in zip(state[::2], state[1::2], strict=True)
+    }
+    master = Endpoint(said["ip"], int(said["port"]))
+    return int(said["config-epoch"]), master, set(said["flags"].split(","))
+
+
 class Cluster:
     has_slots = True
+    changes_silently = False
 
     def __init__(self, address: Address, make: MakeServer) -> None:
         self._address = address
@@ -112,26 +154,21 @@ class Cluster:
         return next((server for server in self.servers if str(server.endpoint) == endpoint), None)
 
     def look(self) -> None:
-        known = tuple(server.endpoint for server in self.servers if not server.down)
+        known = tuple(server.endpoint for server in self.servers if not server.is_lost)
         rest = [endpoint for endpoint in self._address.endpoints if endpoint not in known]
-        asked = (*known, *rest)
-        teller, reply = _first_answer(
-            asked,
-            self._address.greeting,
-            lambda: command("CLUSTER", "SLOTS"),
-            "no node of the cluster answers",
-        )
+        teller, slots = _first_answer((*known, *rest), self._address.login)
         servers = {server.endpoint: server for server in self.servers}
         found: dict[Endpoint, Server] = {}
         of_slot: list[Server | None] = [None] * SLOTS
-        for first, last, master, *_ in reply:
+        for first, last, master, *_ in slots:
             host = master[0].decode() if master[0] else teller.host
             endpoint = Endpoint(host, int(master[1]))
             server = found.get(endpoint) or servers.get(endpoint)
             if server is None:
                 server = self._make(endpoint)
                 before = self._of_slot[first]
-                server.down = before is not None and before.down  # probed before it is relied on
+                # It is probed before requests rely on it.
+                server.breaker.is_open = before is not None and before.is_lost
             found[endpoint] = server
             of_slot[first : last + 1] = [server] * (last + 1 - first)
         self._of_slot = of_slot
@@ -141,24 +178,46 @@ class Cluster:
                 server.close()
 
 
+@contextmanager
+def find_server(address: Address, key: bytes) -> Iterator[Connection]:
+    """A connection to the server that has the key, for a tool that needs no more than that."""
+    endpoint = address.endpoints[0]
+    if address.kind == "sentinel":
+        endpoint = find_master(address)
+    elif address.kind == "cluster":
+        teller, slots = _first_answer(address.endpoints, address.login)
+        for first, last, master, *_ in slots:
+            if first <= slot_of_key(key) <= last:
+                host = master[0].decode() if master[0] else teller.host
+                endpoint = Endpoint(host, int(master[1]))
+    connection = open_connection(endpoint, address.login)
+    try:
+        yield connection
+    finally:
+        connection.close()
+
+
 def _first_answer(
-    endpoints: tuple[Endpoint, ...], greeting: Any, ask: Callable[[], Any], nobody: str
-) -> tuple[Endpoint, Any]:
-    """The first that answers with something, and what it says."""
-    said = nobody
+    endpoints: tuple[Endpoint, ...], login: Mapping[str, Any]
+) -> tuple[Endpoint, list[Any]]:
+    """The first node that tells the slots, and what it says."""
+    reason = "no node of the cluster answers"
     for endpoint in endpoints:
         try:
-            link = Link(open_socket(endpoint, greeting))
-        except Lost as error:
-            said = f"{nobody} ({error})"
+            slots = _ask(endpoint, login, ("CLUSTER", "SLOTS"), CONNECT_SECONDS)
+        except Failure as failure:
+            reason = f"no node of the cluster answers ({endpoint}: {failure})"
             continue
-        try:
-            reply = link.converse(ask(), monotonic() + CONNECT_SECONDS)
-        except (Lost, Spoilt) as error:
-            said = f"{nobody} ({endpoint}: {error})"
-            continue
-        finally:
-            link.close()
-        if reply:
-            return endpoint, reply
-    raise Lost(said)
+        if isinstance(slots, list) and slots:
+            return endpoint, slots
+    raise Unreachable(reason)
+
+
+def _ask(
+    endpoint: Endpoint, login: Mapping[str, Any], words: tuple[str, ...], seconds: float
+) -> Any:
+    connection = open_connection(endpoint, login, seconds=seconds)
+    try:
+        return connection.exchange(command(*words), Budget(seconds))
+    finally:
+        connection.close()

@@ -1,43 +1,33 @@
-"""One command to one server, and what may come back instead of an answer.
+"""What is said to one server, step by step, and what its replies mean.
 
-A conversation is a generator: it yields commands ready to be sent and is sent the replies. It asks for a script by its hash, and only if
-the server does not know it (restarted, flushed) sends the text; and it carries the latest time at which the script may still write. It
-knows no socket: `link` drives it for threads, `turn` for event loops.
+An exchange is a generator: it yields commands ready to be sent and is sent the replies. It asks for a script by its hash, and only if the
+server does not know it (restarted, flushed) sends the text. It knows no socket: `connection` drives it for threads and for event loops.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Generator, Sequence
-from time import monotonic_ns
-from typing import Any, NamedTuple
+from collections.abc import Generator, Sequence
+from itertools import count
+from typing import Any, NamedTuple, Protocol
 
 from hiredis import ReplyError, pack_command
 
-from diana.core.duration import SECOND_US
+from diana.stores.redis.protocol.failures import (
+    Nonsense,
+    NoReply,
+    TooLate,
+    failure_from_error,
+)
 from diana.stores.redis.protocol.script import TOO_LATE, Script, scripts
+from diana.stores.redis.protocol.server_clock import ServerClock, monotonic_us
+
+USE_CLUSTER = "this server is one of a cluster; write redis+cluster:// instead of redis://"
 
 
-class Lost(Exception):
-    """The store did not answer, or not as a store does; what became of the command is unknown, or nothing."""
+class Waiting(Protocol):
+    """How many seconds the request may still wait."""
 
-
-class Spoilt(Exception):
-    """The server is well, but this request cannot be decided there: a counter holds something else."""
-
-
-class NoLink(Exception):
-    """No connection was ready in time. That alone says nothing about the server."""
-
-
-class Moved(Exception):
-    """The key is somewhere else; nothing was done."""
-
-    def __init__(self, endpoint: str, asking: bool) -> None:
-        super().__init__(endpoint)
-        self.endpoint = endpoint
-        self.asking = asking
-        """For this command only: the slot is on its way."""
+    left: float
 
 
 class Command(NamedTuple):
@@ -54,7 +44,7 @@ class Command(NamedTuple):
         return 2 if self.asking else 1
 
 
-WRITE_CLUSTER = "this server is one of a cluster; write redis+cluster:// instead of redis://"
+Exchange = Generator[Command, Any, Any]
 
 
 def pack(words: Sequence[Any]) -> bytes:
@@ -66,60 +56,27 @@ def pack(words: Sequence[Any]) -> bytes:
 
 ASKING = pack(("ASKING",))
 
-_TROUBLE = re.compile(
-    r"\b(OOM|READONLY|MISCONF|NOREPLICAS|NOPERM|MASTERDOWN|CLUSTERDOWN|LOADING|BUSY)\b"
-)
 
-Talk = Generator[Command, Any, Any]
-
-
-class ServerClock:
-    """What time it is there, as far as its answers tell; never ahead of it.
-
-    An answer with the server's time S that came at t says: when it is t here, it is at least S there. The best of those is kept,
-    until an answer shows that the server's clock was set back.
-    """
-
-    def __init__(self) -> None:
-        self._offset_us: int | None = None
-        self.when_set_back: Callable[[], None] = lambda: None
-        """Told when the server's clock was set back by more than the second that an algorithm waits for."""
-
-    def heard(self, server_us: int, sent_us: int) -> None:
-        known, came = self._offset_us, server_us - monotonic_us()
-        if known is None or came > known:
-            self._offset_us = came
-        elif server_us - sent_us < known:
-            self._offset_us = came
-            if server_us - sent_us < known - SECOND_US:
-                self.when_set_back()
-
-    def at(self, here_us: int) -> int | str:
-        """Empty while nothing was heard yet."""
-        return "" if self._offset_us is None else here_us + self._offset_us
-
-    @property
-    def is_set(self) -> bool:
-        return self._offset_us is not None
-
-    def forget(self) -> None:
-        self._offset_us = None
-
-
-def monotonic_us() -> int:
-    return monotonic_ns() // 1_000
-
-
-def script_call(
-    script: Script, keys: Sequence[bytes], argv: Sequence[Any], asking: bool = False
-) -> Talk:
-    """By its hash; if the server does not know it, by its text."""
-    reply = yield Command(("EVALSHA", script.sha, len(keys), *keys, *argv), asking)
-    if isinstance(reply, ReplyError) and str(reply).startswith("NOSCRIPT"):
-        reply = yield Command(("EVAL", script.text, len(keys), *keys, *argv), asking)
+def command(*words: Any) -> Exchange:
+    reply = yield Command(words)
     if isinstance(reply, ReplyError):
-        raise meant_by(str(reply))
+        raise failure_from_error(str(reply))
     return reply
+
+
+def call_script(
+    script: Script, keys: Sequence[bytes], argv: Sequence[Any], asking: bool = False
+) -> Exchange:
+    """By its hash; if the server does not know it, by its text."""
+    reply = yield Command((b"EVALSHA", script.sha, len(keys), *keys, *argv), asking)
+    if isinstance(reply, ReplyError) and str(reply).startswith("NOSCRIPT"):
+        reply = yield Command((b"EVAL", script.text, len(keys), *keys, *argv), asking)
+    if isinstance(reply, ReplyError):
+        raise failure_from_error(str(reply))
+    return reply
+
+
+_tags = count(1)
 
 
 def acquire(
@@ -127,65 +84,57 @@ def acquire(
     keys: Sequence[bytes],
     requests: Sequence[Any],
     now: int | None,
-    deadline: float,
+    waiting: Waiting,
     asking: bool = False,
-) -> Talk:
-    """Decide requests; gives the time and what the script gives for each. It writes nothing after the deadline."""
+) -> Exchange:
+    """Decide requests; gives the time and then what the script says to each. It writes nothing once the waiting is over.
+
+    Each call is tagged and the script returns the tag: a reply that was lost or doubled on the way is never taken for another's.
+    """
     script = scripts()["acquire"]
+    tag = b"#%d" % next(_tags)
     if now is not None:
-        return checked((yield from script_call(script, keys, [now, "", *requests], asking)))
-    sent, given_up = monotonic_us(), int(deadline * 1_000_000)
-    reply = checked(
-        (yield from script_call(script, keys, ["", clock.at(given_up), *requests], asking))
-    )
-    clock.heard(reply[0], sent)
-    if reply[1] == TOO_LATE:
+        reply = yield from call_script(script, keys, (now, "", tag, *requests), asking)
+        return check_reply(reply, tag)
+    for _ in range(2):
+        sent = monotonic_us()
+        latest = clock.at(sent + int(waiting.left * 1_000_000))
+        reply = yield from call_script(script, keys, ("", latest, tag, *requests), asking)
+        reply = check_reply(reply, tag)
+        clock.hear(reply[0], sent)
+        if reply[1] != TOO_LATE:
+            return reply
         # Either it was held up on its way, or the server's clock was set forward. Nothing was written, so it may be asked again,
         # by the time that was just heard.
         clock.forget()
-        clock.heard(reply[0], sent)
-        reply = checked(
-            (yield from script_call(script, keys, ["", clock.at(given_up), *requests], asking))
-        )
-        if reply[1] == TOO_LATE:
-            raise Lost("the answer came too late")
-    return reply
+        clock.hear(reply[0], sent)
+    raise TooLate("the command came to the server after its deadline")
 
 
-def checked(reply: Any) -> list[Any]:
-    """The time, and something for each request: else it was not the script that answered."""
-    if reply.__class__ is not list or len(reply) < 2 or reply[0].__class__ is not int:
-        raise Lost("this is no answer of a store")
-    answer: list[Any] = reply
-    return answer
+def check_reply(reply: Any, tag: bytes) -> list[Any]:
+    """The time and something for each request, without the tag; else it was not the script that answered this."""
+    if reply.__class__ is list and len(reply) > 2 and reply[1] == tag:
+        del reply[1]
+        if reply[0].__class__ is int:
+            answer: list[Any] = reply
+            return answer
+    if is_of_another_command(reply):
+        raise NoReply("a reply to another command: one was lost or doubled on the way")
+    raise Nonsense
 
 
-def command(*words: Any) -> Talk:
-    reply = yield Command(words)
-    if isinstance(reply, ReplyError):
-        raise meant_by(str(reply))
-    return reply
+def is_of_another_command(reply: Any) -> bool:
+    """A script of ours has said it, but not to this."""
+    if reply.__class__ is not list or len(reply) < 2:
+        return False
+    first, second = reply[:2]
+    return first.__class__ is list or (second.__class__ is bytes and second.startswith(b"#"))
 
 
-def hear(clock: ServerClock) -> Talk:
+def hear_time(clock: ServerClock) -> Exchange:
     """What time is it there?"""
     sent = monotonic_us()
     reply = yield from command("TIME")
     if reply.__class__ is not list or len(reply) != 2:
-        raise Lost("this is no answer of a store")
-    clock.heard(int(reply[0]) * 1_000_000 + int(reply[1]), sent)
-
-
-def meant_by(error: str) -> Exception:
-    """What a server's error means for who asked."""
-    word, _, rest = error.partition(" ")
-    if word in ("MOVED", "ASK"):
-        return Moved(rest.rpartition(" ")[2], asking=word == "ASK")
-    if word in ("TRYAGAIN", "CROSSSLOT") or "WRONGTYPE" in error:
-        return Spoilt(error)
-    return Lost(error)
-
-
-def meant_by_failure(text: str) -> Exception:
-    """What the script says when one request failed in it: is that the server's trouble, or only this counter's?"""
-    return Lost(text) if _TROUBLE.search(text) else Spoilt(text)
+        raise Nonsense
+    clock.hear(int(reply[0]) * 1_000_000 + int(reply[1]), sent)

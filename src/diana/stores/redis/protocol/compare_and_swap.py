@@ -17,7 +17,7 @@ from diana.stores.redis.protocol.commands import (
     Spoilt,
     Talk,
     monotonic_us,
-    script_call,
+    call_script,
 )
 from diana.stores.redis.protocol.script import (
     GRACE_MS,
@@ -46,33 +46,33 @@ def swap(
     meters: Sequence[Meter],
     change: Change,
     now: int | None,
-    deadline: float,
+    waiting: Waiting,
     asking: bool = False,
-) -> Talk:
+) -> Exchange:
     """Gives what `change` came to, once it is written."""
     sent = monotonic_us()
-    reply = yield from script_call(scripts()["read"], keys, (), asking)
+    reply = yield from call_script(scripts()["read"], keys, (), asking)
     server_us, found = _found(reply, len(keys))
-    clock.heard(server_us, sent)
-    given_up = int(deadline * 1_000_000)
-    # An answer that comes too late would be the server's fault; that others are quicker is not.
-    last_try = given_up - (given_up - sent) // 5
+    clock.hear(server_us, sent)
+    given_up = monotonic_us() + int(waiting.left * 1_000_000)
+    # A reply that comes too late would be the server's fault; that others are quicker is not.
+    last_try = given_up - int(waiting.left * 200_000)
     while True:
         at = server_us if now is None else now
         states = [state_from_wire(text) for text in found]
         try:
             result, after = change(states, at)
         except Exception as error:
-            raise Spoilt(f"a counter holds what its algorithm cannot read: {error!r}") from None
+            raise BadCounter(f"a counter holds what its algorithm cannot read: {error!r}") from None
         if all(state is None for state in after):
             return Swapped(at, result, states)
         argv: list[Any] = [clock.at(given_up)]
         for meter, before, state in zip(meters, found, after, strict=True):
             argv += [before or b"", *_written(meter, state, at)]
-        reply = yield from script_call(scripts()["swap"], keys, argv, asking)
+        reply = yield from call_script(scripts()["swap"], keys, argv, asking)
         outcome = reply[0] if isinstance(reply, list) and reply else None
         if outcome == TOO_LATE or (outcome == 0 and monotonic_us() > last_try):
-            raise Spoilt("no quiet moment within the budget")
+            raise BadCounter("no quiet moment within the budget")
         if outcome == 1:
             stand = [
                 before if state is None else state
@@ -88,9 +88,9 @@ def _found(reply: Any, count: int) -> tuple[int, list[bytes | None]]:
         (seconds, micros), *found = reply
         server_us = int(seconds) * 1_000_000 + int(micros)
     except (TypeError, ValueError):
-        raise Lost("this is no answer of a store") from None
+        raise NoReply("unexpected reply") from None
     if len(found) != count or not all(isinstance(text, bytes | None) for text in found):
-        raise Lost("this is no answer of a store")
+        raise NoReply("unexpected reply")
     return server_us, found
 
 

@@ -8,7 +8,8 @@ A counter is a string: the numbers of its state, joined by commas. It lives as l
 `acquire` decides for many requests at once. Each is all or nothing by itself, and an error of one hurts no other.
 
     KEYS  the counters of the first request, then those of the second, ...
-    ARGV  now in µs, or "" for the server's own time; the latest time at which it may still write, or "";
+    ARGV  now in µs, or "" for the server's own time; the latest time at which it may still write, or ""; a tag if you like, `#` and
+          anything, which is given back behind the time;
           then for each request: `take`, `look` (nothing is written) or `fill` (each counter takes as much of its cost as it has room for);
           how many counters it has; and for each counter its limit (see `wire_limit`) and the cost
     gives now; then for each request a list, or a text if it failed: 1 or 0 (passed or not), five numbers per counter (an Outcome), and, if
@@ -179,10 +180,16 @@ if not now then
   local time = redis.call('TIME')
   now = tonumber(time[1]) * 1000000 + tonumber(time[2])
 end
-local deadline = tonumber(ARGV[2])
-if deadline and now > deadline then return {now, TOO_LATE} end
-
 local answers, at, first = {now}, 3, 0
+if ARGV[3] and string.byte(ARGV[3]) == 35 then
+  answers[2], at = ARGV[3], 4
+end
+local deadline = tonumber(ARGV[2])
+if deadline and now > deadline then
+  answers[#answers + 1] = TOO_LATE
+  return answers
+end
+
 while at <= #ARGV do
   local word, count = ARGV[at], tonumber(ARGV[at + 1])
   if not count or not (word == 'take' or word == 'look' or word == 'fill') then

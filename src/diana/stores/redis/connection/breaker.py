@@ -1,0 +1,82 @@
+"""The circuit breaker of one server: may it be asked at all?
+
+Silence, not slowness, opens it: a request overran and nothing was heard from the server since it was sent; or every call overran for half
+a second; or the server refuses, or talks nonsense. One reply that is late, lost or cut is the trouble of that call alone. While it is
+open no request asks; only the keeper, after a probe with the real script, closes it. There is no half-open state in which some
+request would be the guinea pig.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import monotonic
+
+from diana.stores.lock import fork_safe_lock
+from diana.stores.redis.notices import Notices
+from diana.stores.redis.protocol.failures import NoConnection, Nonsense, NoReply, Overrun, Refused
+from diana.stores.redis.url import Endpoint
+
+FAILING_SECONDS = 0.5
+
+
+class Breaker:
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        notices: Notices,
+        count: Callable[..., None],
+        when_opened: Callable[[], None],
+    ) -> None:
+        self.is_open = False
+        self.heard = 0.0
+        """When the server last said anything, on any connection, by the monotonic clock."""
+        self._endpoint = endpoint
+        self._notices = notices
+        self._count = count
+        self._when_opened = when_opened
+        self._lock = fork_safe_lock()
+        self._failing_since = 0.0
+        """When the first call failed since one was last answered in time; 0: none has."""
+        self._reason_is_known = True
+
+    def hear(self, moment: float) -> None:
+        self.heard = moment
+
+    def answered(self) -> None:
+        """A call was answered in time."""
+        if self._failing_since:
+            self._failing_since = 0.0
+
+    def note(self, error: BaseException, sent: float) -> None:
+        """What went wrong with a call that was sent then."""
+        if isinstance(error, Nonsense | Refused):
+            self.open(error)
+        elif isinstance(error, NoReply):
+            now = monotonic()
+            self._failing_since = self._failing_since or now
+            silent = isinstance(error, Overrun) and self.heard < sent
+            if silent or now - self._failing_since >= FAILING_SECONDS:
+                self.open(error)
+
+    def open(self, reason: Exception) -> None:
+        with self._lock:
+            if self.is_open:
+                return
+            self.is_open = True
+            self._failing_since = 0.0
+            self._reason_is_known = not isinstance(reason, NoConnection)
+        self._count("breaker_opened")
+        self._notices.warn(f"store {self._endpoint} unreachable: {reason}; counting locally")
+        self._when_opened()
+
+    def explain(self, reason: Exception) -> None:
+        """Why, if the request that opened it could not know: that no connection came in time says nothing."""
+        if not self._reason_is_known:
+            self._reason_is_known = True
+            self._notices.warn(f"store {self._endpoint} cannot be connected to: {reason}")
+
+    def close(self) -> None:
+        if self.is_open:
+            self.is_open = False
+            self._count("breaker_closed")
+            self._notices.warn(f"store {self._endpoint} is back; counting globally again")

@@ -1,0 +1,119 @@
+"""Opening a connection: resolve, connect, TLS, log in. Only background threads do this; no request ever waits for it."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any
+
+from hiredis import ReplyError
+
+from diana.stores.redis.connection.budget import Budget
+from diana.stores.redis.connection.connection import Connection
+from diana.stores.redis.protocol.commands import command
+from diana.stores.redis.protocol.failures import Failure, Unreachable
+from diana.stores.redis.url import Endpoint
+
+CONNECT_SECONDS = 1.0
+
+
+def open_connection(
+    endpoint: Endpoint,
+    login: Mapping[str, Any],
+    hear: Callable[[float], None] = lambda _: None,
+    seconds: float = CONNECT_SECONDS,
+) -> Connection:
+    """A connection behind which a server is ready for commands; `hear` is called with the time whenever it says something."""
+    connection = None
+    try:
+        connection = Connection(_connected(endpoint, login, seconds), hear)
+        _log_in(connection, login, Budget(seconds))
+    except (Failure, OSError, ValueError) as error:  # ValueError: files of TLS that cannot be read
+        if connection is not None:
+            connection.close()
+        raise Unreachable(_reason(error)) from None
+    except BaseException:
+        if connection is not None:
+            connection.close()
+        raise
+    return connection
+
+
+def _connected(endpoint: Endpoint, login: Mapping[str, Any], seconds: float) -> socket.socket:
+    if endpoint.port == 0:
+        plain = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        plain.settimeout(seconds)
+        try:
+            plain.connect(endpoint.host)
+        except BaseException:
+            plain.close()
+            raise
+        return plain
+    plain = socket.create_connection((endpoint.host, endpoint.port), seconds)
+    try:
+        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        plain.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        if not login.get("tls"):
+            return plain
+        files = tuple(login.get(name) for name in ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile"))
+        verify = login.get("ssl_cert_reqs", "required"), login.get("ssl_check_hostname", True)
+        return _tls_context(*files, *verify, ssl.SSLContext).wrap_socket(
+            plain, server_hostname=endpoint.host
+        )
+    except BaseException:
+        plain.close()
+        raise
+
+
+@lru_cache(maxsize=16)
+def _tls_context(
+    ca_certs: str | None,
+    certificate: str | None,
+    key: str | None,
+    verify: str,
+    check_hostname: bool,
+    kind: type[ssl.SSLContext],
+) -> ssl.SSLContext:
+    """Once for all connections: reading the certificates costs more than the handshake. `kind` is another one after gevent's patching."""
+    context = kind(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = check_hostname and verify != "none"
+    context.verify_mode = ssl.VerifyMode[f"CERT_{verify.upper()}"]
+    if ca_certs is not None:
+        context.load_verify_locations(ca_certs)
+    elif verify != "none":
+        context.load_default_certs()
+    if certificate is not None:
+        context.load_cert_chain(certificate, key)
+    return context
+
+
+def _log_in(connection: Connection, login: Mapping[str, Any], budget: Budget) -> None:
+    password = login.get("password")
+    if password is not None:
+        user = login.get("username")
+        words = ("AUTH", password) if user is None else ("AUTH", user, password)
+        connection.exchange(command(*words), budget)
+    elif login.get("username") is not None:
+        connection.exchange(command("AUTH", login["username"], ""), budget)
+    if login.get("db"):
+        connection.exchange(command("SELECT", login["db"]), budget)
+    try:
+        connection.exchange(
+            command("CLIENT", "SETNAME", login.get("client_name", "diana")), budget
+        )
+    except Failure as error:
+        # A user may be forbidden to name the connection, and can do without.
+        if "NOPERM" not in str(error):
+            raise
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, ConnectionRefusedError):
+        return "connection refused"
+    if isinstance(error, TimeoutError):
+        return "no connection in time"
+    if isinstance(error, ReplyError | Failure):
+        return str(error)
+    return f"{error.strerror or error}" if isinstance(error, OSError) else str(error)

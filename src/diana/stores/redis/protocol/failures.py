@@ -1,0 +1,83 @@
+"""What may come back instead of a reply, and what is known then of what was asked.
+
+Failure
+├── NoConnection   it was never sent: nothing was ready in time
+├── Unreachable    it was never sent: no connection could be opened
+├── Refused        the server said no, to us or to everybody: nothing was done
+│   └── TooLate    it came to the server after its deadline
+├── NoReply        it was sent, and what became of it is unknown: never repeated, given back or charged again
+│   ├── Overrun    nothing has arrived within the budget
+│   └── Nonsense   what came is not what a store says
+├── Moved          the key is on another server: nothing was done
+└── BadCounter     the server is well, but this counter holds something else
+"""
+
+from __future__ import annotations
+
+import re
+
+
+class Failure(Exception):
+    """Nothing was done, unless it is a NoReply."""
+
+
+class NoConnection(Failure):
+    pass
+
+
+class Unreachable(Failure):
+    pass
+
+
+class Refused(Failure):
+    pass
+
+
+class TooLate(Refused):
+    pass
+
+
+class NoReply(Failure):
+    pass
+
+
+class Overrun(NoReply):
+    def __init__(self) -> None:
+        super().__init__("no reply within the budget")
+
+
+class Nonsense(NoReply):
+    def __init__(self, said: str = "unexpected reply") -> None:
+        super().__init__(said)
+
+
+class BadCounter(Failure):
+    pass
+
+
+class Moved(Failure):
+    def __init__(self, endpoint: str, asking: bool) -> None:
+        super().__init__(endpoint)
+        self.endpoint = endpoint
+        self.asking = asking
+        """For this command only: the slot is on its way."""
+
+
+_SERVER_WIDE = re.compile(
+    r"\b(OOM|READONLY|MISCONF|NOREPLICAS|NOPERM|MASTERDOWN|CLUSTERDOWN|LOADING|BUSY)\b"
+)
+
+
+def failure_from_error(error: str) -> Failure:
+    """What a server's error means for the request."""
+    word, _, rest = error.partition(" ")
+    if word in ("MOVED", "ASK"):
+        return Moved(rest.rpartition(" ")[2], asking=word == "ASK")
+    if word in ("TRYAGAIN", "CROSSSLOT") or "WRONGTYPE" in error:
+        return BadCounter(error)
+    return Refused(error)
+
+
+def failure_from_script(text: str) -> Failure:
+    """One request failed inside the script: because of the server, or only of this counter?"""
+    return Refused(text) if _SERVER_WIDE.search(text) else BadCounter(text)
