@@ -25,6 +25,7 @@ from diana.core.contracts import Clock, State, Take
 from diana.core.decision import Decision
 from diana.core.errors import ConfigError, KeyTypeError, shown
 from diana.core.meter import Meter
+from diana.core.weigh import weigh
 from diana.stores.agenda import NO_TIME, SLOT_BITS, Agenda, Slot
 from diana.stores.clock import EPOCH_OFFSET_US, wall_us
 from diana.stores.lock import fork_safe_lock
@@ -73,10 +74,6 @@ class Table:
             states.clear()
             states.update(kept)
             self.most = len(states)
-
-
-Weighed = tuple[Table, Kept, State | None, State | None]
-"""A charge on the scales: its table and key, the state it found, the state it would leave."""
 
 
 class MemoryStore:
@@ -152,15 +149,15 @@ class MemoryStore:
             try:
                 if now is None:
                     now = monotonic_ns() // 1_000 + EPOCH_OFFSET_US
-                decisions, weighed, allowed = self._weigh(charges, now)
-                if allowed:
-                    for table, key, before, after in weighed:
-                        if before is not None:
-                            table.states[key] = after
-                        elif after is not None:
-                            self._write(table, key, after, now)
-                else:
-                    decisions = self._denied(decisions, weighed)
+                places, states = self._look_up(charges)
+                decisions, after = weigh(charges, states, now)
+                for (table, key), before, state in zip(places, states, after, strict=True):
+                    if state is None:
+                        continue
+                    if before is None:
+                        self._write(table, key, state, now)
+                    else:
+                        table.states[key] = state
                 if now >= self._due:
                     self._tend(now)
             finally:
@@ -170,8 +167,8 @@ class MemoryStore:
 
     def peek(self, charges: Charges, now: int | None = None) -> list[Decision]:
         with self._lock:
-            decisions, weighed, allowed = self._weigh(charges, wall_us() if now is None else now)
-            return decisions if allowed else _uncharged(decisions, weighed)
+            _, states = self._look_up(charges)
+            return weigh(charges, states, wall_us() if now is None else now)[0]
 
     def refund(self, charges: Charges, at: int, now: int | None = None) -> None:
         with self._lock:
@@ -233,37 +230,22 @@ class MemoryStore:
         self._numbered[table.number] = cast("Table", None)
         table.number = UNLISTED
 
-    def _weigh(self, charges: Charges, now: int) -> tuple[list[Decision], list[Weighed], bool]:
-        """Each charge by itself, and whether all pass; nothing is written yet."""
+    def _look_up(self, charges: Charges) -> tuple[list[tuple[Table, Kept]], list[State | None]]:
+        """Where each counter is, and its state."""
         tables = self._tables
-        decisions: list[Decision] = []
-        weighed: list[Weighed] = []
-        allowed = True
-        for meter, key, cost in charges:
-            if cost is not ONE:
-                cost = checked_cost(cost)
+        places: list[tuple[Table, Kept]] = []
+        states: list[State | None] = []
+        for meter, key, _ in charges:
             table = tables.get(meter.id)
             if table is None or table.meter is not meter:
                 table = self._table(meter)
-            kept: Kept = key
-            before = table.states.get(key)
-            if before is None:
-                kept = storable(key)
-                before = table.states.get(kept)
-            params = meter.params
-            after, outcome = meter.decide(before, params, cost, now)
-            if not outcome[0]:
-                allowed = False
-            decisions.append(_new(Decision, (outcome, params.limit, key, cost, now, False)))
-            weighed.append((table, kept, before, after if cost else before))
-        return decisions, weighed, allowed
-
-    def _denied(self, decisions: list[Decision], weighed: list[Weighed]) -> list[Decision]:
-        for decision, (table, key, before, after) in zip(decisions, weighed, strict=True):
-            # A denied state is the one it was, unless its clock was set back and it is stamped anew.
-            if after is not before and not decision:
-                table.states[key] = after
-        return _uncharged(decisions, weighed)
+            state = table.states.get(key)
+            kept: Kept = key if state is not None else storable(key)
+            if kept is not key:
+                state = table.states.get(kept)
+            places.append((table, kept))
+            states.append(state)
+        return places, states
 
     def _write(self, table: Table, key: Kept, state: State | None, now: int) -> None:
         """A key that may be new; if so, it is to be forgotten some day."""
@@ -324,18 +306,6 @@ class MemoryStore:
         self._keys -= 1
         if not table.states and not table.bound:
             self._unlist(table)
-
-
-def _uncharged(decisions: list[Decision], weighed: list[Weighed]) -> list[Decision]:
-    """One denies, so the others show what they have without the charge."""
-    shown = []
-    for decision, (table, _, before, _) in zip(decisions, weighed, strict=True):
-        if decision:
-            meter = table.meter
-            outcome = meter.decide(before, meter.params, 0, decision.at)[1]
-            decision = decision._replace(outcome=outcome)
-        shown.append(decision)
-    return shown
 
 
 def _checked_size(max_keys: int) -> int:

@@ -21,8 +21,8 @@ from diana.stores.redis.connection.server import Server
 from diana.stores.redis.deny_cache import Denials
 from diana.stores.redis.errands import Decide, Errand, Forget, Hold, Swap
 from diana.stores.redis.fallback import Fallback
-from diana.stores.redis.protocol.changes import refund_one
 from diana.stores.redis.protocol.commands import Lost
+from diana.stores.redis.protocol.compare_and_swap import refund_one
 from diana.stores.redis.protocol.wire import Plans, decisions_from_wire
 from diana.stores.redis.questions import NO_ANSWER, Group, Questions, Steps
 from diana.stores.redis.settling import settle

@@ -14,9 +14,8 @@ from diana.stores.redis.background.keeper import Keeper
 from diana.stores.redis.connection.client import ClientKeeper
 from diana.stores.redis.connection.topology import slot_of_key
 from diana.stores.redis.errands import AnyServer, Decide, Errand, Errands, Swap, Wait
-from diana.stores.redis.protocol.changes import charge_all
 from diana.stores.redis.protocol.commands import Lost, Moved, meant_by_failure
-from diana.stores.redis.protocol.compare_and_swap import Swapped
+from diana.stores.redis.protocol.compare_and_swap import Swapped, charge_all
 from diana.stores.redis.protocol.wire import Plans, decisions_from_wire, states_from_wire
 
 NO_ANSWER = (TypeError, ValueError, IndexError)

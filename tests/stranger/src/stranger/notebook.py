@@ -3,8 +3,8 @@
 from threading import Lock
 from time import time_ns
 
-from diana import Decision
-from diana.core.charge import Charge, checked_cost
+from diana.core.charge import Charge
+from diana.core.weigh import weigh
 
 
 class Notebook:
@@ -27,17 +27,15 @@ class Notebook:
 
     def decide(self, charges, now=None):
         with self._lock:
-            lines = dict(self._lines)
-            decisions = self._weigh(lines, charges, now)
-            if all(decisions):
-                self._lines = lines
-                return decisions
-            return self._shown(decisions, charges, now)
+            decisions, after = self._weigh(charges, now)
+            for (meter, key, _), state in zip(charges, after):
+                if state is not None:
+                    self._lines[meter.id, key] = state
+            return decisions
 
     def peek(self, charges, now=None):
         with self._lock:
-            decisions = self._weigh(dict(self._lines), charges, now)
-            return decisions if all(decisions) else self._shown(decisions, charges, now)
+            return self._weigh(charges, now)[0]
 
     def refund(self, charges, at, now=None):
         with self._lock:
@@ -54,22 +52,6 @@ class Notebook:
     def close(self):
         pass
 
-    def _weigh(self, lines, charges, now):
-        now = time_ns() // 1000 if now is None else now
-        decisions = []
-        for meter, key, cost in charges:
-            checked_cost(cost)
-            before = lines.get((meter.id, key))
-            after, outcome = meter.algorithm.decide(before, meter.params, cost, now)
-            if cost:
-                lines[meter.id, key] = after
-            decisions.append(Decision(tuple(outcome), meter.params.limit, key, cost, now))
-        return decisions
-
-    def _shown(self, decisions, charges, now):
-        free = [charge._replace(cost=0) for charge in charges]
-        shown = self._weigh(dict(self._lines), free, now)
-        return [
-            look._replace(cost=decision.cost) if decision else decision
-            for decision, look in zip(decisions, shown)
-        ]
+    def _weigh(self, charges, now):
+        states = [self._lines.get((meter.id, key)) for meter, key, _ in charges]
+        return weigh(charges, states, time_ns() // 1000 if now is None else now)

@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from diana.core.charge import Charges
 from diana.core.contracts import State
 from diana.core.meter import Meter
+from diana.core.weigh import weigh
 from diana.stores.redis.protocol.commands import (
     Lost,
     ServerClock,
@@ -38,6 +40,27 @@ class Swapped(NamedTuple):
 
 Change = Callable[[list[State | None], int], tuple[Any, list[State | None]]]
 """From the states and the time to a result, and the states to be (None: leave it)."""
+
+
+def charge_all(charges: Charges, write: bool) -> Change:
+    """All or nothing; the result is an outcome for each."""
+
+    def change(states: list[State | None], now: int) -> tuple[Any, list[State | None]]:
+        decisions, after = weigh(charges, states, now)
+        outcomes = [decision.outcome for decision in decisions]
+        return outcomes, after if write else [None] * len(after)
+
+    return change
+
+
+def refund_one(meter: Meter, cost: int, at: int) -> Change:
+    def change(states: list[State | None], now: int) -> tuple[Any, list[State | None]]:
+        (state,) = states
+        return None, [
+            None if state is None else meter.algorithm.refund(state, meter.params, cost, at, now)
+        ]
+
+    return change
 
 
 def swap(

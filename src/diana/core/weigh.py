@@ -1,0 +1,44 @@
+"""All or nothing, in one place: what several charges come to, and which states are to be written.
+
+Every store that holds states calls this between reading and writing; what the script does inside a Redis server is tested against it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from diana.core.charge import ONE, Charges, checked_cost
+from diana.core.contracts import State
+from diana.core.decision import Decision
+
+_new = tuple.__new__
+
+
+def weigh(
+    charges: Charges, states: Sequence[State | None], now: int
+) -> tuple[list[Decision], list[State | None]]:
+    """The decisions, and for each charge the state to be written (None: leave what is there).
+
+    If all pass, all are charged. If one denies, none is, and a passing one beside it shows what it has without the charge. Written
+    are then only denied states that were stamped anew because the clock was set back. A cost of 0 writes nothing.
+    """
+    decisions: list[Decision] = []
+    after: list[State | None] = []
+    allowed = True
+    for (meter, key, cost), state in zip(charges, states, strict=True):
+        if cost is not ONE:
+            checked_cost(cost)
+        params = meter.params
+        next_state, outcome = meter.decide(state, params, cost, now)
+        if not outcome[0]:
+            allowed = False
+        decisions.append(_new(Decision, (outcome, params.limit, key, cost, now, False)))
+        after.append(next_state if cost and next_state is not state else None)
+    if not allowed:
+        for place, (meter, _, _) in enumerate(charges):
+            decision = decisions[place]
+            if decision:
+                outcome = meter.decide(states[place], meter.params, 0, now)[1]
+                decisions[place] = decision._replace(outcome=outcome)
+                after[place] = None
+    return decisions, after
