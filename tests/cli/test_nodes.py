@@ -52,7 +52,7 @@ def test_in_a_cluster_any_node_will_do_if_it_is_called_one(cluster: Cluster) -> 
 @pytest.mark.parametrize(
     ("url", "said"),
     [
-        (f"redis://:SECRET@127.0.0.1:{free_port()}", "Connection refused"),
+        (f"redis://:SECRET@127.0.0.1:{free_port()}", "connection refused"),
         (f"redis+cluster://:SECRET@127.0.0.1:{free_port()}", "no node of the cluster answers"),
         (f"redis+sentinel://:SECRET@127.0.0.1:{free_port()}/m", "no sentinel knows a master 'm'"),
         ("redis://h?bugdet=1s", "'bugdet' is no option"),

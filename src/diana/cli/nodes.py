@@ -21,14 +21,14 @@ def nodes(url: str, namespace: str | None) -> None:
     """
     try:
         from diana.stores.redis.background.membership import nodes_of_store
-        from diana.stores.redis.protocol.commands import Lost
+        from diana.stores.redis.protocol.failures import Failure
     except ModuleNotFoundError as missing:
         raise click.ClickException(
             f"{missing.name} is not installed; run pip install 'diana-limiter[redis]'"
         ) from None
     try:
         found = nodes_of_store(url, namespace)
-    except (ConfigError, Lost) as error:
+    except (ConfigError, Failure) as error:
         raise click.ClickException(str(error)) from None
     for node in sorted(found, key=lambda node: (node.host, node.pid)):
         heard = f"heard of {node.silent_ms / 1_000:.1f} s ago"

@@ -181,7 +181,7 @@ def until_asked(store: RedisStore, meter: Meter, key: str = "k") -> None:
 def changes(caplog: pytest.LogCaptureFixture) -> list[str]:
     """`lost` and `back`, in the order in which it was said."""
     said = [record.getMessage() for record in caplog.records if record.name == "diana"]
-    words = {"is lost": "lost", "is back": "back"}
+    words = {"unreachable": "lost", "is back": "back"}
     return [short for text in said for long, short in words.items() if long in text]
 
 

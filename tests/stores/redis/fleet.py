@@ -84,7 +84,7 @@ def cut_off(seconds: float, before: float = 0.3) -> Outage:
 def node(url: str, conductor: Connection) -> None:
     """Asks as long as it is told to, and tells how many passed."""
     with opened(url) as store:
-        until(lambda: store._fallback.nodes == NODES, "all nodes are known")
+        until(lambda: store.decider()._fallback.nodes == NODES, "all nodes are known")
         conductor.send("ready")
         for seconds in iter(conductor.recv, None):
             there = here = wide = 0
@@ -97,7 +97,7 @@ def node(url: str, conductor: Connection) -> None:
                 time.sleep(max(0.0, PACE - (time.monotonic() - now)))
             conductor.send(Tally(there, here, wide, time.monotonic() - begin))
         until(lambda: not store.lost, "it is back")
-        until(lambda: not store._fallback.owes(), "all is settled")
+        until(lambda: not store.decider()._fallback.owes(), "all is settled")
         conductor.send("settled")
 
 

@@ -166,7 +166,7 @@ def test_loss_and_return(caplog: pytest.LogCaptureFixture) -> None:
         assert not store.lost
         assert store.counts()["settled"] == 20
         assert (store.counts()["breaker_opened"], store.counts()["breaker_closed"]) == (1, 1)
-    assert ["is lost" in said or "is back" in said for said in caplog.messages] == [True, True]
+    assert ["unreachable" in said or "is back" in said for said in caplog.messages] == [True, True]
 
 
 def _decides_as_the_memory_store(store: Any) -> None:

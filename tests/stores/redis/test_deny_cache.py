@@ -12,7 +12,7 @@ from diana.core.charge import Charge
 from diana.core.decision import Decision
 from diana.core.meter import Meter
 from diana.core.plugins import algorithms
-from diana.stores.redis.deny_cache import Denials
+from diana.stores.redis.deny_cache import DenyCache
 from diana.stores.redis.store import RedisStore
 from diana.testing import FakeClock
 from tests.servers.programs import REDIS_7
@@ -110,7 +110,7 @@ def test_it_is_cleared_by(how: str, redis7: Server) -> None:
 
 
 def test_it_is_bounded() -> None:
-    denials = Denials(most=3)
+    denials = DenyCache(most=3)
     some = meter("bounded", rpu=1)
     state, _ = some.decide(None, some.params, 1, BEGIN_US)
     for key in (b"a", b"b", b"a", b"c", b"d"):

@@ -151,7 +151,10 @@ def test_live_nodes_share(server: Server, store: RedisStore) -> None:
     with opened(server.url), opened(server.url), opened(server.url) as last:
         until(lambda: len(nodes_of_store(server.url)) == 4, "all four are heard of")
         assert {node.pid for node in nodes_of_store(server.url)} == {os.getpid()}
-        until(lambda: last._fallback.nodes == store._fallback.nodes == 4, "all four know")
+        until(
+            lambda: last.decider()._fallback.nodes == store.decider()._fallback.nodes == 4,
+            "all four know",
+        )
         lose(server, store)
         told = [store.decide([(window(100), "k", 1)])[0] for _ in range(100)]
         assert sum(passed(told)) == 25

@@ -66,8 +66,8 @@ def test_both_see_the_same_counts(store: RedisStore, redis7: Server) -> None:
     for code in algorithms():
         some = meter("both", code, 5)
         assert all(store.decide([Charge(some, "k", 2)], BEGIN_US))
-        (key,) = store.asking._plans.keys([Charge(some, "k")])
-        limit = store.asking._plans.of(some).limit
+        (key,) = store.decider()._plans.keys([Charge(some, "k")])
+        limit = store.decider()._plans.of(some).limit
         sha = redis7.ask("GET", "diana:script:acquire")
         words = (1, key, BEGIN_US, "", "take", 1, limit, 2)
         now, (passed, allowed, remaining, *_) = redis7.ask("EVALSHA", sha, *words)
@@ -79,7 +79,7 @@ def test_both_see_the_same_counts(store: RedisStore, redis7: Server) -> None:
 
 
 def test_limits_are_made_known_as_acquire_takes_them(store: RedisStore, redis7: Server) -> None:
-    plans = store.asking._plans
+    plans = store.decider()._plans
     meters = [meter("known {%|", code, 7) for code in algorithms()]
     for some in meters:
         store.decide([Charge(some, "k")], BEGIN_US)

@@ -31,7 +31,6 @@ def test_the_count_goes_on_at_the_new_master(side: Side, caplog: pytest.LogCaptu
             said = changes(caplog)
             assert said[::2] == ["lost"] * (len(said) // 2)
             assert said[1::2] == ["back"] * (len(said) // 2)
-            assert said
             sentinels.kill_master()
             callers.until_global(within=10)
         assert callers.errors == []

@@ -28,7 +28,7 @@ class Denial(NamedTuple):
     """What the other counters of that request said."""
 
 
-class Denials:
+class DenyCache:
     """Bounded; the oldest goes first."""
 
     def __init__(self, most: int = MOST) -> None:
@@ -82,7 +82,9 @@ class Denials:
     ) -> None:
         """`states` are those in which counters denied, as far as they are known."""
         beside = {
-            key: decision.outcome for key, decision in zip(keys, decisions, strict=True) if decision
+            key: decision.outcome
+            for key, decision in zip(keys, decisions, strict=True)
+            if key not in states
         }
         with self._lock:
             for key, decision in zip(keys, decisions, strict=True):

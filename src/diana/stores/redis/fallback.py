@@ -159,7 +159,9 @@ class Fallback:
                 if belongs(key) and len(some) < SETTLED_AT_ONCE:
                     some.append((key, debt))
                 else:
-                    self._debts[key] = debt  # behind the others: those of another server, or for the next step
+                    self._debts[key] = (
+                        debt  # behind the others: those of another server, or for the next step
+                    )
         return some
 
     def _still_owed(self, owed: tuple[bytes, Debt]) -> tuple[bytes, Debt]:

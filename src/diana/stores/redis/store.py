@@ -1,4 +1,4 @@
-"""Counters in Redis or Valkey: `redis://host`, `redis+cluster://…` and so on. Two shells around `asking` that differ by an `await`.
+"""Counters in Redis or Valkey: `redis://host`, `redis+cluster://…` and so on. Two shells around `decide` that differ by an `await`.
 
 Decisions never raise: without the server they are made here, and marked as degraded.
 """
@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
+import time
 import weakref
-from asyncio import get_running_loop
-from time import monotonic
+from collections.abc import Sequence
+from os import getpid
 from typing import Any, TypeVar
 
 from diana.core.charge import Charges
@@ -18,19 +20,21 @@ from diana.core.decision import Decision
 from diana.core.errors import ConfigError, shown
 from diana.core.exchange import adrive, drive
 from diana.core.meter import Meter
-from diana.stores.redis.asking import Asking
 from diana.stores.redis.background.keeper import Keeper
+from diana.stores.redis.connection.budget import Budget
 from diana.stores.redis.connection.client import ClientKeeper
+from diana.stores.redis.connection.opening import opening
 from diana.stores.redis.counts import Counts
-from diana.stores.redis.deny_cache import Denials
-from diana.stores.redis.errands import EXPECTED, arun, run
+from diana.stores.redis.decide import Decider, Steps, WaitForServers
+from diana.stores.redis.deny_cache import DenyCache
 from diana.stores.redis.fallback import Fallback
+from diana.stores.redis.jobs import Job, asend, running_loop, send
 from diana.stores.redis.protocol.wire import Plans
-from diana.stores.redis.questions import Steps
 from diana.stores.redis.url import Address, address_from_url, namespace_from_spelling
 
 BUDGET_US = 50_000
 NAMESPACE = "diana"
+LOOK_SECONDS = 0.001
 
 T = TypeVar("T")
 
@@ -53,13 +57,11 @@ class RedisStore:
         self.budget = (budget_us or said.budget_us or BUDGET_US) / 1_000_000
         """Seconds."""
         self._where = where
+        self._nodes = nodes or said.nodes or 1
         self._counts = Counts()
-        self._denials = Denials()
-        self._fallback = Fallback(nodes or said.nodes or 1)
-        self._plans = Plans(self._publish)
         self._start()
         self._keeper.ensure()
-        self.asynchronous = AsyncSide(self)
+        self.asynchronous = AsyncRedisStore(self)
         _stores.add(self)
 
     @classmethod
@@ -83,29 +85,28 @@ class RedisStore:
         return take
 
     def decide(self, charges: Charges, now: int | None = None) -> list[Decision]:
-        asking, deadline = self.asking, monotonic() + self.budget
-        short = asking.shortcut(charges, now)
-        if short is None:
-            return self._drive(asking.deciding(charges, now), deadline)
-        server, keys, argv, _ = short
-        reply = server.quickly(keys, argv, now, deadline)
-        decisions = asking.concluded(reply, charges)
+        decider, budget = self.decider(), Budget(self.budget)
+        question = decider.prepare(charges, now)
+        if question is None:
+            return self._drive(decider.decide(charges, now), budget)
+        reply = question.server.ask(question.ask, budget)
+        decisions = decider.conclude(question, reply, charges)
         if decisions is None:
-            return self._drive(asking.concluding(short, reply, charges, now), deadline)
+            return self._drive(decider.conclude_slowly(question, reply, charges, now), budget)
         return decisions
 
     def peek(self, charges: Charges, now: int | None = None) -> list[Decision]:
-        return self._drive(self.asking.peeking(charges, now))
+        return self._drive(self.decider().peek(charges, now))
 
     def refund(self, charges: Charges, at: int, now: int | None = None) -> None:
-        self._drive(self.asking.refunding(charges, at, now))
+        self._drive(self.decider().refund(charges, at, now))
 
     def refund_here(self, charges: Charges, at: int, now: int | None = None) -> None:
         """Of degraded decisions: the store knows nothing of them, unless they were settled since."""
-        self._drive(self.asking.refunding(charges, at, now, here=True))
+        self._drive(self.decider().refund(charges, at, now, here=True))
 
     def reset(self, meter: Meter, key: str) -> None:
-        self._drive(self.asking.resetting(meter, key))
+        self._drive(self.decider().reset(meter, key))
 
     def close(self) -> None:
         self._keeper.close()
@@ -114,34 +115,89 @@ class RedisStore:
     def lost(self) -> bool:
         """Whether some server of the store is out of reach now."""
         servers = self._keeper.topology.servers
-        return not servers or any(server.down for server in servers)
+        return not servers or any(server.is_lost for server in servers)
 
     def counts(self) -> dict[str, int]:
         """How often what happened since it was opened."""
         return self._counts.shown()
 
-    def _drive(self, steps: Steps[T], deadline: float | None = None) -> T:
-        end = monotonic() + self.budget if deadline is None else deadline
-        return drive(steps, lambda errands: run(errands, end))
+    def decider(self) -> Decider:
+        """This process's own. A server may fork in C, unseen by Python, so the process is compared on each use."""
+        if self._pid != getpid():
+            self._restart()
+        return self._decider
+
+    def wait_for_servers(self, budget: Budget) -> list[Any]:
+        """Looked at now and then: it is waited for once in the life of a store."""
+        while not self._keeper.has_looked and budget.left > 0:
+            time.sleep(LOOK_SECONDS)
+            budget.left -= LOOK_SECONDS
+        self._keeper.has_looked = True  # in vain? then once is enough
+        return []
+
+    async def await_servers(self, budget: Budget) -> list[Any]:
+        running_loop()
+        while not self._keeper.has_looked and budget.left > 0:
+            await asyncio.sleep(LOOK_SECONDS)
+            budget.left -= LOOK_SECONDS
+        self._keeper.has_looked = True
+        return []
+
+    def _drive(self, steps: Steps[T], budget: Budget | None = None) -> T:
+        budget = Budget(self.budget) if budget is None else budget
+
+        def perform(step: Sequence[Job] | WaitForServers) -> list[Any]:
+            if isinstance(step, WaitForServers):
+                return self.wait_for_servers(budget)
+            return send(step, budget)
+
+        return drive(steps, perform)
 
     def _start(self) -> None:
-        """In a forked child anew: the parent's threads and sockets are the parent's."""
-        self._keeper: Keeper | ClientKeeper
-        count, set_back = self._counts.add, self._denials.clear
+        """In a forked child anew: the parent's threads, sockets and locks are the parent's."""
+        count, deny_cache, fallback = self._counts.add, DenyCache(), Fallback(self._nodes)
+        prefix = f"{self.namespace}:limit:".encode()
+
+        def publish(id: bytes, meter: Meter) -> None:
+            keeper.publish_limit(
+                prefix + id, meter
+            )  # not by `self`: its thread would keep the store alive
+
+        plans = Plans(publish)
+        keeper: Keeper | ClientKeeper
         if isinstance(self._where, Address):
-            self._keeper = Keeper(
-                self._where, self._fallback, self.namespace, self.budget, count, set_back
+            keeper = Keeper(
+                self._where,
+                fallback,
+                self.namespace,
+                self.budget,
+                count,
+                deny_cache.clear,
+                deny_cache.knows_any,
+                plans.forget,
             )
         else:
-            self._keeper = ClientKeeper(self._where, self.budget, count, set_back)
-        self.asking = Asking(self._keeper, self._plans, self._denials, self._fallback, count)
-        self._finalizer = weakref.finalize(self, self._keeper.stop)
+            keeper = ClientKeeper(self._where, count, deny_cache.clear)
+        self._keeper = keeper
+        self._decider = Decider(keeper, plans, deny_cache, fallback, count)
+        self._finalizer = weakref.finalize(self, keeper.stop)
+        self._restarting = threading.Lock()
+        self._pid = getpid()
 
-    def _publish(self, id: bytes, meter: Meter) -> None:
-        self._keeper.make_known(f"{self.namespace}:limit:".encode() + id, meter)
+    def _restart(self) -> None:
+        # The lock may be the parent's, held for ever by a thread that is not here; then another thread of this process is the one
+        # that restarts, or none is, and it is not waited for.
+        restarting = self._restarting
+        taken = restarting.acquire(timeout=self.budget)
+        if self._pid != getpid():
+            self._finalizer.detach()
+            self._keeper.abandon()
+            self._start()
+        if taken:
+            restarting.release()
 
 
-class AsyncSide:
+class AsyncRedisStore:
     """The same for coroutines."""
 
     def __init__(self, store: RedisStore) -> None:
@@ -155,39 +211,55 @@ class AsyncSide:
         return take
 
     async def decide(self, charges: Charges, now: int | None = None) -> list[Decision]:
-        asking, deadline = self._store.asking, monotonic() + self._store.budget
-        short = asking.shortcut(charges, now)
-        if short is None:
-            return await self._drive(asking.deciding(charges, now), deadline)
-        server, keys, argv, _ = short
-        reply: Any
-        try:
-            reply = await server.turn_of(get_running_loop()).decide(keys, argv, now)
-        except EXPECTED as error:
-            reply = error
-        decisions = asking.concluded(reply, charges)
+        decider, budget = self._store.decider(), Budget(self._store.budget)
+        question = decider.prepare(charges, now)
+        if question is None:
+            return await self._drive(decider.decide(charges, now), budget)
+        reply = await question.server.line_of(running_loop()).ask(question.ask, budget)
+        decisions = decider.conclude(question, reply, charges)
         if decisions is None:
-            return await self._drive(asking.concluding(short, reply, charges, now), deadline)
+            return await self._drive(decider.conclude_slowly(question, reply, charges, now), budget)
         return decisions
 
     async def peek(self, charges: Charges, now: int | None = None) -> list[Decision]:
-        return await self._drive(self._store.asking.peeking(charges, now))
+        return await self._drive(self._store.decider().peek(charges, now))
 
     async def refund(self, charges: Charges, at: int, now: int | None = None) -> None:
-        await self._drive(self._store.asking.refunding(charges, at, now))
+        await self._drive(self._store.decider().refund(charges, at, now))
 
     async def refund_here(self, charges: Charges, at: int, now: int | None = None) -> None:
-        await self._drive(self._store.asking.refunding(charges, at, now, here=True))
+        await self._drive(self._store.decider().refund(charges, at, now, here=True))
 
     async def reset(self, meter: Meter, key: str) -> None:
-        await self._drive(self._store.asking.resetting(meter, key))
+        await self._drive(self._store.decider().reset(meter, key))
 
     async def close(self) -> None:
         await asyncio.to_thread(self._store.close)
 
-    async def _drive(self, steps: Steps[T], deadline: float | None = None) -> T:
-        end = monotonic() + self._store.budget if deadline is None else deadline
-        return await adrive(steps, lambda errands: arun(errands, end))
+    async def _drive(self, steps: Steps[T], budget: Budget | None = None) -> T:
+        budget = Budget(self._store.budget) if budget is None else budget
+
+        async def perform(step: Sequence[Job] | WaitForServers) -> list[Any]:
+            if isinstance(step, WaitForServers):
+                return await self._store.await_servers(budget)
+            return await asend(step, budget)
+
+        return await adrive(steps, perform)
+
+
+_stores: weakref.WeakSet[RedisStore] = weakref.WeakSet()
+
+
+def _let_go_of_parents() -> None:
+    """A child holds no connection of its parent, not even until it first asks."""
+    for store in list(_stores):
+        store._keeper.abandon()
+    for half_open in list(opening):
+        half_open.close()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_let_go_of_parents)
 
 
 def _check(namespace: Any, budget_us: Any, nodes: Any) -> None:
@@ -202,18 +274,3 @@ def _check(namespace: Any, budget_us: Any, nodes: Any) -> None:
         )
     if nodes is not None and (nodes.__class__ is not int or nodes < 1):
         raise ConfigError(f"nodes is {shown(nodes)}; write a whole number from 1")
-
-
-_stores: weakref.WeakSet[RedisStore] = weakref.WeakSet()
-
-
-def _restart_all() -> None:
-    for store in list(_stores):
-        store._fallback.forget_debts()
-        store._finalizer.detach()
-        store._keeper.abandon()
-        store._start()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_restart_all)

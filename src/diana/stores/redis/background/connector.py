@@ -18,6 +18,7 @@ from diana.stores.redis.background.control import Control
 from diana.stores.redis.background.publisher import Publisher
 from diana.stores.redis.background.wakeup import Wakeup, start_thread
 from diana.stores.redis.connection.budget import Budget
+from diana.stores.redis.connection.connection import Connection
 from diana.stores.redis.connection.opening import CONNECT_SECONDS
 from diana.stores.redis.connection.server import Server
 from diana.stores.redis.fallback import Fallback
@@ -150,10 +151,7 @@ class Connector:
         server = self._server
         while not self._is_closed and server.wants_connection() and self._connecting.left <= 0:
             try:
-                connection = server.open_connection()
-                if not server.clock.is_set:
-                    # Before the first is used, or its first command could not say how long it may write.
-                    connection.exchange(hear_time(server.clock), Budget(CONNECT_SECONDS))
+                connection = self._open()
             except Failure as failure:
                 self._connecting.fail()
                 reason = Unreachable(str(failure))
@@ -166,6 +164,18 @@ class Connector:
                 return
             self._notices.resolve(f"connect {server.endpoint}")
             server.offer(connection)
+
+    def _open(self) -> Connection:
+        server = self._server
+        connection = server.open_connection()
+        if not server.clock.is_set:
+            # Before the first is used, or its first command could not say how long it may write.
+            try:
+                connection.exchange(hear_time(server.clock), Budget(CONNECT_SECONDS))
+            except BaseException:
+                connection.close()
+                raise
+        return connection
 
     def _check(self) -> None:
         """Once a second: what time it is there, whether it still knows the scripts, what nothing uses."""

@@ -26,7 +26,9 @@ class Control:
             raise answer
         return answer
 
-    def exchange_all(self, exchanges: list[Exchange], seconds: float = CONNECT_SECONDS) -> list[Any]:
+    def exchange_all(
+        self, exchanges: list[Exchange], seconds: float = CONNECT_SECONDS
+    ) -> list[Any]:
         """All are sent before any reply is read; a failure is an answer too, but NoReply is raised."""
         connection = self.connect()
         budget = Budget(seconds)

@@ -9,7 +9,7 @@ import logging
 import random
 from collections.abc import Callable
 from contextlib import suppress
-from threading import current_thread
+from threading import Thread, current_thread
 from time import monotonic
 
 from diana.core.meter import Meter
@@ -62,7 +62,7 @@ class Keeper:
         self._count = count
         self._notices = Notices()
         self._membership = Membership(namespace)
-        self._thread = None
+        self._thread: Thread | None = None
         self._starting = fork_safe_lock()
         self._start_again = 0.0
         self._wakeup = Wakeup()

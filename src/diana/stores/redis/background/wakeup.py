@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 
 from diana.stores.redis.notices import Notices
 
@@ -18,10 +19,8 @@ class Wakeup:
         self._bell.acquire()
 
     def wake(self) -> None:
-        try:
+        with suppress(RuntimeError):  # it has not slept since the last time
             self._bell.release()
-        except RuntimeError:
-            pass  # it has not slept since the last time
 
     def sleep(self, seconds: float) -> None:
         """Until woken, at most so long; however often it was woken meanwhile."""

@@ -13,7 +13,14 @@ from time import monotonic
 
 from diana.stores.lock import fork_safe_lock
 from diana.stores.redis.notices import Notices
-from diana.stores.redis.protocol.failures import NoConnection, Nonsense, NoReply, Overrun, Refused
+from diana.stores.redis.protocol.failures import (
+    NoConnection,
+    Nonsense,
+    NoReply,
+    Overrun,
+    Refused,
+    TooLate,
+)
 from diana.stores.redis.url import Endpoint
 
 FAILING_SECONDS = 0.5
@@ -51,7 +58,7 @@ class Breaker:
         """What went wrong with a call that was sent then."""
         if isinstance(error, Nonsense | Refused):
             self.open(error)
-        elif isinstance(error, NoReply):
+        elif isinstance(error, NoReply | TooLate):
             now = monotonic()
             self._failing_since = self._failing_since or now
             silent = isinstance(error, Overrun) and self.heard < sent

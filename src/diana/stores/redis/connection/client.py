@@ -112,14 +112,14 @@ class ClientServer:
     def _perform(self, step: Command) -> Any:
         self._count("trips")
         try:
-            return _in_bytes(self._client.execute_command(*step.words))
+            return _in_bytes(self._client.execute_command(*_words(step)))
         except Exception as error:
             return _reply_from_error(error)
 
     async def _aperform(self, step: Command) -> Any:
         self._count("trips")
         try:
-            return _in_bytes(await self._client.execute_command(*step.words))
+            return _in_bytes(await self._client.execute_command(*_words(step)))
         except Exception as error:
             return _reply_from_error(error)
 
@@ -187,6 +187,12 @@ class ClientKeeper:
 def _alone(ask: Ask, clock: ServerClock, budget: Budget) -> Exchange:
     reply = yield from Batch([ask]).exchange(clock, budget)
     return reply[0], reply[1]
+
+
+def _words(step: Command) -> tuple[Any, ...]:
+    """A client of a cluster reads the name of a command, and only as text."""
+    name, *rest = step.words
+    return (name.decode() if isinstance(name, bytes) else name, *rest)
 
 
 def _reply_from_error(error: Exception) -> ReplyError:

@@ -11,6 +11,7 @@ import ssl
 from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import Any
+from weakref import finalize
 
 import hiredis
 
@@ -27,9 +28,13 @@ class Connection:
     def __init__(self, ready: socket.socket, hear: Callable[[float], None]) -> None:
         """`hear` is called with the monotonic time whenever the server says something."""
         self.socket = ready
+        # Should it be lost between two lines, to a signal handler that raised.
+        finalize(self, ready.close)
         self._reader = hiredis.Reader()
         self._hear = hear
         self.idle_since = 0.0
+        self.taken_at = 0.0
+        """When a thread took it; infinity if an event loop keeps it."""
 
     def is_stale(self) -> bool:
         """Something to read where nothing was asked: the server has closed it, or said something twice."""
@@ -40,8 +45,8 @@ class Connection:
             self.socket.recv(1)
         except NOTHING_YET:
             return False
-        except OSError:
-            pass
+        except OSError as error:
+            _reraise_foreign(error)
         return True
 
     def exchange(self, steps: Exchange, budget: Budget) -> Any:
@@ -94,6 +99,7 @@ class Connection:
         except NOTHING_YET:
             return replies
         except OSError as error:
+            _reraise_foreign(error)
             raise NoReply(f"the connection broke: {error}") from None
         except hiredis.ProtocolError as error:
             raise Nonsense(f"unexpected reply: {error}") from None
@@ -157,6 +163,7 @@ class Connection:
         except NOTHING_YET:
             raise Overrun from None
         except OSError as error:
+            _reraise_foreign(error)
             raise NoReply(f"the connection broke: {error}") from None
         self._hear(monotonic())
         return piece
@@ -167,3 +174,9 @@ def _failure(error: OSError, due: float) -> Exception:
     if isinstance(error, TimeoutError) and error.errno is None:
         return error if monotonic() < due - EARLY_SECONDS else Overrun()
     return NoReply(f"the connection broke: {error}")
+
+
+def _reraise_foreign(error: OSError) -> None:
+    """A socket that does not wait has no time-out to strike: this one is a signal handler's."""
+    if isinstance(error, TimeoutError) and error.errno is None:
+        raise error

@@ -119,7 +119,7 @@ class LoopLine:
     def claim(self, connection: Connection | None = None) -> None:
         """A connection is ready, in the pool or at hand. Called in the loop."""
         if connection is None and self:
-            connection = self._pool.take()
+            connection = self._pool.take(for_ever=True)
         if connection is None:
             return
         if self._connection is not None or self.loop.is_closed():
@@ -184,7 +184,7 @@ class LoopLine:
         if self._breaker.is_open or self._pool.is_closed:
             self.drain(NoConnection("the store is unreachable"))
             return False
-        connection = self._pool.take()
+        connection = self._pool.take(for_ever=True)
         if connection is None:
             self._arm()
             self._want_connection()
@@ -200,10 +200,8 @@ class LoopLine:
         queued = bool(self._calls)
         while self._asks and room > 0:
             ask, answer, _ = self._asks.popleft()
-            if answer.done():
-                continue  # cancelled before it was sent
             if queued and self._is_denied(ask.keys):
-                answer.set_result(DENIED_MEANWHILE)
+                _resolve(answer, DENIED_MEANWHILE)
                 continue
             answers[ask] = answer
             room -= len(ask.keys)

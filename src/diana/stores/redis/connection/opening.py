@@ -7,6 +7,7 @@ import ssl
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
+from weakref import WeakSet
 
 from hiredis import ReplyError
 
@@ -43,15 +44,36 @@ def open_connection(
 
 def _connected(endpoint: Endpoint, login: Mapping[str, Any], seconds: float) -> socket.socket:
     if endpoint.port == 0:
-        plain = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        plain.settimeout(seconds)
+        return _connect(socket.AF_UNIX, endpoint.host, seconds)
+    reason: Exception = OSError(f"no address of {endpoint.host} is known")
+    found = socket.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_STREAM)
+    for family, _, _, _, address in found:
         try:
-            plain.connect(endpoint.host)
-        except BaseException:
-            plain.close()
-            raise
-        return plain
-    plain = socket.create_connection((endpoint.host, endpoint.port), seconds)
+            plain = _connect(family, address, seconds)
+        except OSError as error:
+            reason = error
+        else:
+            return _secured(plain, endpoint, login)
+    raise reason
+
+
+opening: WeakSet[socket.socket] = WeakSet()
+"""Sockets that a background thread is about to make a connection of: a child that is forked meanwhile closes its copies."""
+
+
+def _connect(family: int, address: Any, seconds: float) -> socket.socket:
+    plain = socket.socket(family, socket.SOCK_STREAM)
+    opening.add(plain)
+    try:
+        plain.settimeout(seconds)
+        plain.connect(address)
+    except BaseException:
+        plain.close()
+        raise
+    return plain
+
+
+def _secured(plain: socket.socket, endpoint: Endpoint, login: Mapping[str, Any]) -> socket.socket:
     try:
         plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         plain.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -59,9 +81,10 @@ def _connected(endpoint: Endpoint, login: Mapping[str, Any], seconds: float) -> 
             return plain
         files = tuple(login.get(name) for name in ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile"))
         verify = login.get("ssl_cert_reqs", "required"), login.get("ssl_check_hostname", True)
-        return _tls_context(*files, *verify, ssl.SSLContext).wrap_socket(
-            plain, server_hostname=endpoint.host
-        )
+        context = _tls_context(*files, *verify, ssl.SSLContext)
+        secure = context.wrap_socket(plain, server_hostname=endpoint.host)
+        opening.add(secure)
+        return secure
     except BaseException:
         plain.close()
         raise
@@ -99,14 +122,7 @@ def _log_in(connection: Connection, login: Mapping[str, Any], budget: Budget) ->
         connection.exchange(command("AUTH", login["username"], ""), budget)
     if login.get("db"):
         connection.exchange(command("SELECT", login["db"]), budget)
-    try:
-        connection.exchange(
-            command("CLIENT", "SETNAME", login.get("client_name", "diana")), budget
-        )
-    except Failure as error:
-        # A user may be forbidden to name the connection, and can do without.
-        if "NOPERM" not in str(error):
-            raise
+    connection.exchange(command("CLIENT", "SETNAME", login.get("client_name", "diana")), budget)
 
 
 def _reason(error: Exception) -> str:

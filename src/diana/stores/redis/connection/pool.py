@@ -1,13 +1,14 @@
-"""The connections to one server that are open and free. A few, opened ahead of need, serve any number of threads and loops.
+"""The connections to one server. A few, opened ahead of need, serve any number of threads and loops.
 
-No lock: deques append and pop in one step, also for signal handlers that raise and greenlets that switch.
+No lock, and no weak references: deques and sets change in one step, also for signal handlers that raise and greenlets that switch. A
+connection that such a handler's exception has lost between two lines is one that is in use for too long: it no longer counts.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from math import inf
 from time import monotonic
-from weakref import WeakSet
 
 from diana.stores.redis.connection.connection import Connection
 
@@ -17,26 +18,32 @@ IDLE_SECONDS = 10.0
 
 
 class Pool:
-    def __init__(self) -> None:
+    def __init__(self, budget: float) -> None:
+        self._longest_use = 2 * budget + 0.1
         self._free: deque[Connection] = deque()
-        # Weak: a connection that is lost between two lines, to a signal handler that raised, is gone from here too.
-        self._all: WeakSet[Connection] = WeakSet()
+        self._all: set[Connection] = set()
         self.is_closed = False
 
     def __len__(self) -> int:
-        return len(self._all)
+        """How many there are that work, as far as is known."""
+        free, lost = set(self._free), monotonic() - self._longest_use
+        return sum(
+            connection.taken_at > lost or connection in free for connection in list(self._all)
+        )
 
     @property
     def is_empty(self) -> bool:
+        """Whether none is free."""
         return not self._free
 
-    def take(self) -> Connection | None:
-        """A free one; those that the server has closed meanwhile are dropped."""
+    def take(self, for_ever: bool = False) -> Connection | None:
+        """A free one; those that the server has closed meanwhile are dropped. `for_ever`: an event loop keeps it."""
         while True:
             try:
                 connection = self._free.pop()
             except IndexError:
                 return None
+            connection.taken_at = inf if for_ever else monotonic()
             if not connection.is_stale():
                 return connection
             self.drop(connection)
@@ -66,13 +73,17 @@ class Pool:
             except IndexError:
                 return
 
-    def drop_idle(self, spare: int) -> None:
-        """What a burst has opened: `take` takes from the other end."""
-        while len(self._free) > spare and monotonic() - self._free[0].idle_since > IDLE_SECONDS:
+    def tidy(self) -> None:
+        """Drop what a burst has opened and nothing uses any more, but for one, and what was lost in use."""
+        now = monotonic()
+        while len(self._free) > 1 and now - self._free[0].idle_since > IDLE_SECONDS:
             try:
                 self.drop(self._free.popleft())
             except IndexError:
-                return
+                break
+        for connection in self._all.difference(self._free):
+            if now - connection.taken_at > IDLE_SECONDS + self._longest_use:
+                self.drop(connection)
 
     def abandon(self) -> None:
         """In a forked child: close our copies, and say nothing to the server."""

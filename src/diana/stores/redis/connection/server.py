@@ -17,7 +17,7 @@ from diana.stores.redis.connection.threads import ThreadLine
 from diana.stores.redis.notices import Notices
 from diana.stores.redis.protocol.batch import Ask
 from diana.stores.redis.protocol.commands import Exchange
-from diana.stores.redis.protocol.failures import NoConnection, Unreachable
+from diana.stores.redis.protocol.failures import Failure, NoConnection, Unreachable
 from diana.stores.redis.protocol.server_clock import ServerClock
 from diana.stores.redis.url import Endpoint
 
@@ -55,7 +55,7 @@ class Server:
         self._settings = settings
         self.clock = ServerClock(settings.when_set_back)
         self.scripts_are_loaded = False
-        self.pool = Pool()
+        self.pool = Pool(settings.budget)
         self.breaker = Breaker(endpoint, settings.notices, settings.count, self._when_lost)
         self.threads = ThreadLine(
             self.pool,
@@ -72,6 +72,10 @@ class Server:
     @property
     def is_lost(self) -> bool:
         return self.breaker.is_open
+
+    def fail(self, failure: Failure) -> None:
+        """It refuses, or talks nonsense."""
+        self.breaker.open(failure)
 
     def ask(self, ask: Ask, budget: Budget) -> Any:
         return self.threads.ask(ask, budget)
@@ -111,9 +115,8 @@ class Server:
             self.breaker.open(failure)
 
     def tidy(self) -> None:
-        """Close what a burst has opened and nothing uses."""
         self._reclaim()
-        self.pool.drop_idle(spare=1)
+        self.pool.tidy()
 
     def close(self) -> None:
         self.pool.is_closed = True

@@ -190,7 +190,10 @@ def find_server(address: Address, key: bytes) -> Iterator[Connection]:
             if first <= slot_of_key(key) <= last:
                 host = master[0].decode() if master[0] else teller.host
                 endpoint = Endpoint(host, int(master[1]))
-    connection = open_connection(endpoint, address.login)
+    try:
+        connection = open_connection(endpoint, address.login)
+    except Unreachable as failure:
+        raise Unreachable(f"{endpoint}: {failure}") from None
     try:
         yield connection
     finally:

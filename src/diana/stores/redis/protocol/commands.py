@@ -138,3 +138,14 @@ def hear_time(clock: ServerClock) -> Exchange:
     if reply.__class__ is not list or len(reply) != 2:
         raise Nonsense
     clock.hear(int(reply[0]) * 1_000_000 + int(reply[1]), sent)
+
+
+def reset_counters(
+    clock: ServerClock, keys: Sequence[bytes], waiting: Waiting, asking: bool = False
+) -> Exchange:
+    """Forget counters; gives how many there were. Not once the waiting is over: what is counted by then shall stand."""
+    latest = clock.at(monotonic_us() + int(waiting.left * 1_000_000))
+    reply = yield from call_script(scripts()["reset"], keys, (latest,), asking)
+    if reply == TOO_LATE:
+        raise TooLate("the command came to the server after its deadline")
+    return reply

@@ -13,14 +13,8 @@ from diana.core.charge import Charges
 from diana.core.contracts import State
 from diana.core.meter import Meter
 from diana.core.weigh import weigh
-from diana.stores.redis.protocol.commands import (
-    Lost,
-    ServerClock,
-    Spoilt,
-    Talk,
-    monotonic_us,
-    call_script,
-)
+from diana.stores.redis.protocol.commands import Exchange, Waiting, call_script
+from diana.stores.redis.protocol.failures import BadCounter, NoReply
 from diana.stores.redis.protocol.script import (
     GRACE_MS,
     TOO_LATE,
@@ -28,6 +22,7 @@ from diana.stores.redis.protocol.script import (
     state_from_wire,
     wire_state,
 )
+from diana.stores.redis.protocol.server_clock import ServerClock, monotonic_us
 
 
 class Swapped(NamedTuple):

@@ -4,7 +4,7 @@ Failure
 ├── NoConnection   it was never sent: nothing was ready in time
 ├── Unreachable    it was never sent: no connection could be opened
 ├── Refused        the server said no, to us or to everybody: nothing was done
-│   └── TooLate    it came to the server after its deadline
+├── TooLate        it came to the server after its deadline: nothing was done
 ├── NoReply        it was sent, and what became of it is unknown: never repeated, given back or charged again
 │   ├── Overrun    nothing has arrived within the budget
 │   └── Nonsense   what came is not what a store says
@@ -33,7 +33,7 @@ class Refused(Failure):
     pass
 
 
-class TooLate(Refused):
+class TooLate(Failure):
     pass
 
 

@@ -10,10 +10,12 @@ A counter is a string: the numbers of its state, joined by commas. It lives as l
     KEYS  the counters of the first request, then those of the second, ...
     ARGV  now in µs, or "" for the server's own time; the latest time at which it may still write, or ""; a tag if you like, `#` and
           anything, which is given back behind the time;
-          then for each request: `take`, `look` (nothing is written) or `fill` (each counter takes as much of its cost as it has room for);
+          then for each request: `take`, `hold` (a take that may be given back in a moment, because another slot of the cluster has a
+          say in it too), `look` (nothing is written) or `fill` (each counter takes as much of its cost as it has room for);
           how many counters it has; and for each counter its limit (see `wire_limit`) and the cost
     gives now; then for each request a list, or a text if it failed: 1 or 0 (passed or not), five numbers per counter (an Outcome), and, if
-          it was denied, the state of each counter that denied ("-" if it has none; "" for others and for states longer than SHORT)
+          it was denied, the state of each counter that denied ("-" if it has none; "" for others, for states longer than SHORT, and
+          where a place was held a moment ago, so that the denial may not last)
           Past the latest time: now and -1, and nothing is written.
 
 The other scripts are small: see their comments.
@@ -33,6 +35,8 @@ from diana.core.meter import Meter
 from diana.core.plugins import algorithms
 
 GRACE_MS = 1_000
+HELD_MS = 12_000
+"""How long a place may be held until another slot has spoken: longer than the largest budget."""
 TOO_LATE = -1
 SHORT = 4_096
 """States up to this length are told with a denial, so that it can be remembered."""
@@ -116,6 +120,11 @@ local function cost_of(text)
   return cost
 end
 
+-- Says that a place of this counter may be given back in a moment. In the same slot, and under the same namespace.
+local function held_key(key)
+  return string.match(key, '^[%w_.-]*') .. ':held:{' .. key .. '}'
+end
+
 -- One denies, so the others show what they have without the charge; and in which state it denied is told.
 local function denied(word, first, count, at, now, answer, afters, texts)
   answer[1] = 0
@@ -129,7 +138,8 @@ local function denied(word, first, count, at, now, answer, afters, texts)
     elseif afters[place] and word ~= 'look' then
       text = write(KEYS[first + place], afters[place], answer[last + 4])
     end
-    answer[5 * count + 1 + place] = #text <= SHORT and text or ''
+    if #text > SHORT or (text ~= '' and call('GET', held_key(KEYS[first + place]))) then text = '' end
+    answer[5 * count + 1 + place] = text
   end
   return answer
 end
@@ -169,6 +179,7 @@ local function decide(word, first, count, at, now)
   if word ~= 'look' then
     for place = 1, count do
       if afters[place] then write(KEYS[first + place], afters[place], answer[5 * place]) end
+      if word == 'hold' then call('SET', held_key(KEYS[first + place]), '1', 'PX', HELD) end
     end
   end
   return answer
@@ -192,8 +203,8 @@ end
 
 while at <= #ARGV do
   local word, count = ARGV[at], tonumber(ARGV[at + 1])
-  if not count or not (word == 'take' or word == 'look' or word == 'fill') then
-    return redis.error_reply('DIANA a request is take, look or fill and a number of counters, not ' .. tostring(word))
+  if not count or not (word == 'take' or word == 'hold' or word == 'look' or word == 'fill') then
+    return redis.error_reply('DIANA a request is take, hold, look or fill and a number of counters, not ' .. tostring(word))
   end
   local fine, answer = pcall(decide, word, first, count, at + 2, now)
   if not fine then answer = type(answer) == 'table' and answer.err or tostring(answer) end
@@ -235,7 +246,12 @@ return {1}
 """
 
 RESET = """
--- Forget these counters. Gives how many there were.
+-- Forget these counters. ARGV: the latest time at which it may still do so, or "". Gives how many there were, or -1 if it is too late.
+local deadline = tonumber(ARGV[1] or '')
+if deadline then
+  local time = redis.call('TIME')
+  if tonumber(time[1]) * 1000000 + tonumber(time[2]) > deadline then return TOO_LATE end
+end
 local gone = 0
 for place = 1, #KEYS do gone = gone + redis.call('DEL', KEYS[place]) end
 return gone
@@ -298,7 +314,7 @@ def acquire_script(known: Iterable[Algorithm]) -> Script:
         for code, lua in sorted(found.items())
         if lua
     ]
-    constants = f"local GRACE, TOO_LATE, SHORT, WHOLE = {GRACE_MS}, {TOO_LATE}, {SHORT}, {WHOLE}"
+    constants = f"local GRACE, TOO_LATE, SHORT, WHOLE, HELD = {GRACE_MS}, {TOO_LATE}, {SHORT}, {WHOLE}, {HELD_MS}"
     choice = ["local function kernel_of(code)", *kernels, "end"]
     return script("acquire", PRELUDE, constants, *choice, ACQUIRE)
 
@@ -310,7 +326,7 @@ def scripts() -> dict[str, Script]:
         acquire_script(algorithms().values()),
         script("read", READ),
         script("swap", f"local TOO_LATE = {TOO_LATE}", SWAP),
-        script("reset", RESET),
+        script("reset", f"local TOO_LATE = {TOO_LATE}", RESET),
         script("init", _counts(algorithms().values()), INIT),
         script("beat", BEAT),
     )

@@ -36,6 +36,10 @@ class Plans:
         self._plans: dict[Meter, Plan] = {}
         self._known: dict[bytes, bytes | None] = {}
 
+    def forget(self) -> None:
+        """All; those in use are computed anew, and told of."""
+        self._plans, self._known = {}, {}
+
     def of(self, meter: Meter) -> Plan:
         plan = self._plans.get(meter)
         if plan is None:
@@ -85,7 +89,7 @@ class Plans:
     def argv(self, word: str, charges: Charges) -> list[Any]:
         argv: list[Any] = [word, len(charges)]
         for meter, _, cost in charges:
-            argv += (self._plans[meter].limit, cost)
+            argv += (self.of(meter).limit, cost)
         return argv
 
     def all_in_lua(self, charges: Charges) -> bool:
@@ -94,8 +98,8 @@ class Plans:
 
 def wire_text(text: str) -> bytes:
     """No braces: in a cluster they would choose the slot, and so a client its server."""
-    if "{" in text or "%" in text:
-        text = text.replace("%", "%25").replace("{", "%7B")
+    if "{" in text or "}" in text or "%" in text:
+        text = text.replace("%", "%25").replace("{", "%7B").replace("}", "%7D")
     return text.encode("utf-8", "surrogatepass")
 
 

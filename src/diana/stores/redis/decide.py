@@ -1,0 +1,433 @@
+"""What is asked, of which server, and what the replies mean. Pure: no socket, no thread, no loop.
+
+1. Was the key just denied? Then it is again. 2. Which server has each counter? In a cluster a request may need several; then each slot
+decides by itself, and if one denies, the others get their charge back. 3. Ask; what cannot be asked, or is not answered, is decided here.
+
+`prepare` and `conclude` are the ordinary case: one question to one server that is well. Everything else is a generator that yields jobs and
+is sent their answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+from diana.core.charge import ONE, Charges
+from diana.core.contracts import State
+from diana.core.decision import Decision
+from diana.core.errors import StoreError
+from diana.core.meter import Meter
+from diana.stores.clock import wall_us
+from diana.stores.redis.background.keeper import Keeper
+from diana.stores.redis.connection.client import ClientKeeper
+from diana.stores.redis.connection.topology import slot_of_key
+from diana.stores.redis.deny_cache import DenyCache
+from diana.stores.redis.fallback import Fallback
+from diana.stores.redis.jobs import AnyServer, AskJob, ExchangeJob, Job
+from diana.stores.redis.protocol.batch import DENIED_MEANWHILE, Ask
+from diana.stores.redis.protocol.commands import reset_counters
+from diana.stores.redis.protocol.compare_and_swap import Swapped, charge_all, refund_one, swap
+from diana.stores.redis.protocol.failures import (
+    Failure,
+    Moved,
+    NoConnection,
+    Nonsense,
+    NoReply,
+    Refused,
+    failure_from_script,
+)
+from diana.stores.redis.protocol.wire import Plans, decisions_from_wire, states_from_wire
+
+UNREADABLE = (TypeError, ValueError, IndexError)
+"""Raised by reading what no script of ours has said."""
+UNREACHABLE = NoConnection("the store is unreachable")
+
+T = TypeVar("T")
+
+
+class WaitForServers:
+    """Until it is known for the first time which servers there are, at most for the budget."""
+
+
+Steps = Generator[Sequence[Job] | WaitForServers, list[Any], T]
+
+
+class Question(NamedTuple):
+    """A request that needs no more than one question to one server."""
+
+    server: AnyServer
+    ask: Ask
+    asked: int
+    """When, by the clock here or the one given."""
+
+
+class Group(NamedTuple):
+    """The counters of a request that one script call can decide: those of one server, in a cluster of one slot."""
+
+    server: AnyServer | None
+    places: list[int]
+    charges: Charges
+    keys: list[bytes]
+
+
+class Charged(NamedTuple):
+    """A charge that was made."""
+
+    charge: tuple[Meter, str, int]
+    at: int
+    here: bool
+    """Because the store was lost."""
+
+
+class Decider:
+    def __init__(
+        self,
+        keeper: Keeper | ClientKeeper,
+        plans: Plans,
+        deny_cache: DenyCache,
+        fallback: Fallback,
+        count: Callable[..., None],
+    ) -> None:
+        self._keeper = keeper
+        self._topology = keeper.topology
+        self._plans = plans
+        self._deny_cache = deny_cache
+        self._fallback = fallback
+        self._count = count
+
+    def prepare(self, charges: Charges, now: int | None) -> Question | None:
+        """The ordinary case: one server that is well, nothing remembered of these keys. None: `decide`."""
+        topology = self._topology
+        server = None if topology.has_slots else topology.server_of_slot(0)
+        if server is None or server.is_lost or not charges or self._must_settle():
+            return None
+        keys, argv = self._plans.prepared(charges)
+        if argv is None or self._deny_cache.knows_any(keys):
+            return None
+        self._count("decisions")
+        return Question(server, Ask(keys, argv, now), wall_us() if now is None else now)
+
+    def conclude(self, question: Question, reply: Any, charges: Charges) -> list[Decision] | None:
+        """All pass. None: `conclude_slowly`."""
+        try:
+            if reply.__class__ is tuple and reply[1][0] == 1:
+                decisions = decisions_from_wire(reply[0], reply[1], charges)
+                learn, asked = self._fallback.learn, question.asked
+                for key, decision in zip(question.ask.keys, decisions, strict=True):
+                    learn(key, decision[0][1], asked)
+                return decisions
+        except UNREADABLE:
+            pass
+        return None
+
+    def conclude_slowly(
+        self, question: Question, reply: Any, charges: Charges, now: int | None
+    ) -> Steps[list[Decision]]:
+        """A denial, or something unusual."""
+        server, ask, asked = question
+        if reply is DENIED_MEANWHILE:
+            return (yield from self._ask_once_more(charges, ask.keys, now))
+        group = Group(server, list(range(len(ask.keys))), charges, ask.keys)
+        if isinstance(reply, Moved):
+            (reply,) = yield from self._follow([AskJob(server, ask)], [reply])
+        decisions, states = self._outcome(group, self._read(reply, server, group), now)
+        return self._remember(decisions, states, ask.keys, asked)
+
+    def decide(self, charges: Charges, now: int | None) -> Steps[list[Decision]]:
+        if not charges:
+            return []
+        keys = self._plans.keys(charges)
+        self._count("decisions")
+        asked = wall_us() if now is None else now
+        denied = self._denied(charges, keys, asked)
+        if denied is not None:
+            return denied
+        yield from self._wait_for_servers()
+        return (yield from self._decide(charges, keys, asked, now))
+
+    def peek(self, charges: Charges, now: int | None) -> Steps[list[Decision]]:
+        yield from self._wait_for_servers()
+        groups = self._groups(charges, self._plans.keys(charges))
+        replies = yield from self._ask("look", groups, now)
+        decisions: dict[int, Decision] = {}
+        for group, reply in zip(groups, replies, strict=True):
+            failed = isinstance(reply, Failure)
+            some = self._fallback.peek(group.charges, now) if failed else reply[0]
+            decisions.update(zip(group.places, some, strict=True))
+        return [decisions[place] for place in range(len(charges))]
+
+    def refund(self, charges: Charges, at: int, now: int | None, here: bool = False) -> Steps[None]:
+        """`here`: what was decided here, while the store was lost."""
+        yield from self._wait_for_servers()
+        yield from self._refund([Charged(charge, at, here) for charge in charges], now)
+
+    def reset(self, meter: Meter, key: str) -> Steps[None]:
+        (wire_key,) = self._plans.keys([(meter, key, ONE)])
+        self._fallback.reset(meter, key, wire_key)
+        yield from self._wait_for_servers()
+        server = self._server_of(wire_key)
+        answer: Any = UNREACHABLE
+        if server is not None:
+            job = ExchangeJob(
+                server,
+                lambda server, budget, asking: reset_counters(
+                    server.clock, [wire_key], budget, asking
+                ),
+            )
+            (answer,) = yield from self._carry_out([job])
+        self._deny_cache.forget(wire_key)
+        if isinstance(answer, Exception):
+            raise StoreError(f"the key could not be reset: {answer}")
+
+    def _decide(
+        self, charges: Charges, keys: list[bytes], asked: int, now: int | None
+    ) -> Steps[list[Decision]]:
+        groups = self._groups(charges, keys)
+        # A place that another slot's denial will give back is marked: its denials elsewhere are not to be remembered.
+        replies = yield from self._ask("take" if len(groups) == 1 else "hold", groups, now)
+        if DENIED_MEANWHILE in replies:
+            return (yield from self._ask_once_more(charges, keys, now))
+        decisions: dict[int, Decision] = {}
+        states: dict[bytes, State | None] = {}
+        for group, reply in zip(groups, replies, strict=True):
+            some, denied_in = self._outcome(group, reply, now)
+            decisions.update(zip(group.places, some, strict=True))
+            states |= denied_in
+        if len(groups) > 1 and not all(decisions.values()):
+            yield from self._give_back(groups, decisions, now)
+        if self._must_settle() and not decisions[0].degraded:
+            yield from self._settle(groups[0].server)
+        ordered = [decisions[place] for place in range(len(charges))]
+        return self._remember(ordered, states, keys, asked)
+
+    def _ask_once_more(
+        self, charges: Charges, keys: list[bytes], now: int | None
+    ) -> Steps[list[Decision]]:
+        """While it waited to be sent, the deny cache has learned of a denial that may settle it."""
+        asked = wall_us() if now is None else now
+        denied = self._denied(charges, keys, asked)
+        if denied is not None:
+            return denied
+        return (yield from self._decide(charges, keys, asked, now))
+
+    def _wait_for_servers(self) -> Steps[None]:
+        """Once in the life of a store, and once more in a forked child."""
+        if not self._keeper.has_looked:
+            self._keeper.ensure()
+            yield WaitForServers()
+
+    def _denied(self, charges: Charges, keys: list[bytes], asked: int) -> list[Decision] | None:
+        if not self._deny_cache:
+            return None
+        denied = self._deny_cache.answer(charges, keys, asked)
+        if denied is not None:
+            self._count("deny_cache_hits")
+        return denied
+
+    def _slot_of(self, key: bytes) -> int:
+        return slot_of_key(key) if self._topology.has_slots else 0
+
+    def _server_of(self, key: bytes) -> AnyServer | None:
+        """None if no server has it, or the one that has it is lost."""
+        server = self._topology.server_of_slot(self._slot_of(key))
+        if server is None or server.is_lost:
+            self._keeper.ensure()
+            return None
+        return server
+
+    def _groups(self, charges: Charges, keys: list[bytes]) -> list[Group]:
+        by_slot: dict[int, list[int]] = {}
+        for place, key in enumerate(keys):
+            by_slot.setdefault(self._slot_of(key), []).append(place)
+        if len(by_slot) == 1:
+            return [Group(self._server_of(keys[0]), list(range(len(keys))), charges, keys)]
+        return [
+            Group(
+                self._server_of(keys[places[0]]),
+                places,
+                [charges[place] for place in places],
+                [keys[place] for place in places],
+            )
+            for places in by_slot.values()
+        ]
+
+    def _ask(self, word: str, groups: Sequence[Group], now: int | None) -> Steps[list[Any]]:
+        """Of each group its decisions and the states in which counters denied, or what went wrong. All side by side."""
+        jobs = {
+            place: self._job(word, group.server, group, now)
+            for place, group in enumerate(groups)
+            if group.server is not None
+        }
+        replies = yield from self._carry_out(list(jobs.values()))
+        answers: list[Any] = [UNREACHABLE for _ in groups]
+        for place, job, reply in zip(jobs, jobs.values(), replies, strict=True):
+            answers[place] = self._read(reply, job.server, groups[place])
+        return answers
+
+    def _job(self, word: str, server: AnyServer, group: Group, now: int | None) -> Job:
+        charges, keys = group.charges, group.keys
+        if self._plans.all_in_lua(charges):
+            return AskJob(server, Ask(keys, self._plans.argv(word, charges), now))
+        meters = [meter for meter, _, _ in charges]
+        change = charge_all(charges, write=word != "look")
+        return ExchangeJob(
+            server,
+            lambda server, budget, asking: swap(
+                server.clock, keys, meters, change, now, budget, asking
+            ),
+        )
+
+    def _carry_out(self, jobs: Sequence[Job]) -> Steps[list[Any]]:
+        if not jobs:
+            return []
+        answers = yield jobs
+        return (yield from self._follow(jobs, answers))
+
+    def _follow(self, jobs: Sequence[Job], answers: Sequence[Any]) -> Steps[list[Any]]:
+        """What was sent elsewhere goes there, once."""
+        again: dict[int, Job] = {}
+        for place, answer in enumerate(answers):
+            if isinstance(answer, Moved):
+                self._keeper.look_around()
+                other = self._topology.server_at(answer.endpoint)
+                if other is not None and not other.is_lost:
+                    again[place] = jobs[place]._replace(server=other, asking=answer.asking)
+        answers = list(answers)
+        if again:
+            replies = yield list(again.values())
+            for place, reply in zip(again, replies, strict=True):
+                answers[place] = reply
+        return answers
+
+    def _read(self, reply: Any, server: AnyServer, group: Group) -> Any:
+        """Decisions and states, or what went wrong."""
+        if isinstance(reply, Failure) or reply is DENIED_MEANWHILE:
+            return reply
+        failure: Failure
+        try:
+            if isinstance(reply, Swapped):
+                decisions, denied = _read_swapped(reply, group)
+                # In a cluster another node's place may be held there for a moment, unmarked.
+                return decisions, {} if self._topology.has_slots else denied
+            at, said = reply
+            if isinstance(said, bytes):
+                failure = failure_from_script(said.decode("utf-8", "replace"))
+            else:
+                decisions = decisions_from_wire(at, said, group.charges)
+                return decisions, states_from_wire(said, group.keys)
+        except UNREADABLE:
+            failure = Nonsense()
+        if isinstance(failure, Nonsense | Refused):
+            server.fail(failure)
+        return failure
+
+    def _outcome(
+        self, group: Group, answer: Any, now: int | None
+    ) -> tuple[list[Decision], dict[bytes, State | None]]:
+        """What the store said; if it said nothing, what the deny cache knows by now, or what is decided here."""
+        if not isinstance(answer, Exception):
+            decisions, states = answer
+            return decisions, states
+        asked = wall_us() if now is None else now
+        denied = self._denied(group.charges, group.keys, asked)
+        if denied is not None:
+            return denied, {}
+        self._count("degraded")
+        unknown = isinstance(answer, NoReply)
+        return self._fallback.decide(group.charges, group.keys, now, note=not unknown), {}
+
+    def _remember(
+        self,
+        decisions: list[Decision],
+        states: dict[bytes, State | None],
+        keys: list[bytes],
+        asked: int,
+    ) -> list[Decision]:
+        """Denials are remembered; what passes shows that what was remembered holds no longer."""
+        for key, decision in zip(keys, decisions, strict=True):
+            if not decision.degraded:
+                self._fallback.learn(key, decision.remaining, asked)
+        if states:
+            self._deny_cache.remember(decisions, keys, states, asked)
+        elif self._deny_cache and all(decisions):
+            for key in keys:
+                self._deny_cache.forget(key)
+        return decisions
+
+    def _give_back(
+        self, groups: Sequence[Group], decisions: dict[int, Decision], now: int | None
+    ) -> Steps[None]:
+        """One slot denied: what the others were charged comes back, and they show what they have without it."""
+        passed = [
+            (place, charge)
+            for group in groups
+            if all(decisions[place] for place in group.places)
+            for place, charge in zip(group.places, group.charges, strict=True)
+        ]
+        if not passed:
+            return
+        charged = [
+            Charged(charge, decisions[place].at, decisions[place].degraded)
+            for place, charge in passed
+        ]
+        yield from self._refund(charged, now)
+        found = yield from self.peek([(meter, key, 0) for _, (meter, key, _) in passed], now)
+        for (place, charge), decision in zip(passed, found, strict=True):
+            decisions[place] = decision._replace(cost=charge[2])
+
+    def _refund(self, charged: Sequence[Charged], now: int | None) -> Steps[None]:
+        """Where each was charged, if it was at all; what is lost on the way runs off by itself."""
+        keys = self._plans.keys([one.charge for one in charged])
+        jobs: list[Job] = []
+        for key, (charge, at, here) in zip(keys, charged, strict=True):
+            self._deny_cache.forget(key)
+            meter, _, cost = charge
+            if here:
+                cost = self._fallback.refund(charge, key, at, now)
+            server = self._server_of(key) if cost else None
+            if server is not None:
+                jobs.append(_refund_job(server, key, meter, cost, at, now))
+        yield from self._carry_out(jobs)
+        for key in keys:
+            self._deny_cache.forget(key)  # another request may have been denied before it arrived
+
+    def _must_settle(self) -> bool:
+        return not self._keeper.settles and self._fallback.owes()
+
+    def _settle(self, server: Any) -> Steps[None]:
+        """What was admitted here meanwhile: with the application's own client no thread does it."""
+        while self._fallback.owes():
+            step = self._fallback.settle(server.clock, lambda _: True, self._slot_of, 1.0)
+            if step is None:
+                return
+            exchanges, admitted = step
+            for steps in exchanges:
+                (answer,) = yield [ExchangeJob(server, lambda *_, steps=steps: steps)]
+                if isinstance(answer, Exception):
+                    return
+            self._count("settled", admitted)
+
+
+def _refund_job(
+    server: AnyServer, key: bytes, meter: Meter, cost: int, at: int, now: int | None
+) -> ExchangeJob:
+    return ExchangeJob(
+        server,
+        lambda server, budget, asking: swap(
+            server.clock, [key], [meter], refund_one(meter, cost, at), now, budget, asking
+        ),
+    )
+
+
+def _read_swapped(reply: Swapped, group: Group) -> Any:
+    at, outcomes, states = reply
+    decisions = [
+        Decision(outcome, meter.params.limit, key, cost, at)
+        for outcome, (meter, key, cost) in zip(outcomes, group.charges, strict=True)
+    ]
+    denied = {
+        key: state
+        for key, state, outcome in zip(group.keys, states, outcomes, strict=True)
+        if not outcome[0]
+    }
+    return decisions, denied
