@@ -22,7 +22,7 @@ from diana.stores.redis.deny_cache import Denials
 from diana.stores.redis.errands import Decide, Errand, Forget, Hold, Swap
 from diana.stores.redis.fallback import Fallback
 from diana.stores.redis.protocol.commands import Lost
-from diana.stores.redis.protocol.compare_and_swap import refund_one
+from diana.stores.redis.protocol.compare_and_swap import Refund
 from diana.stores.redis.protocol.wire import Plans, decisions_from_wire
 from diana.stores.redis.questions import NO_ANSWER, Group, Questions, Steps
 from diana.stores.redis.settling import settle
@@ -211,7 +211,7 @@ class Asking:
                 continue  # else it was settled meanwhile: it is the store's to give back
             server = self._questions.server_of(key)
             if server is not None:
-                errands.append(Swap(server, [key], [meter], refund_one(meter, cost, at), now))
+                errands.append(Swap(server, [key], [meter], Refund(meter, cost, at), now))
         yield from self._questions.carried_out(errands)
         for key in keys:
             self._denials.forget(key)  # somebody may have been denied before it arrived
