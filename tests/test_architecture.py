@@ -27,7 +27,8 @@ ANYWHERE = {"testing", "__init__", "__main__"}
 """`diana.testing` looks at core and stores from outside; the package itself only re-exports."""
 
 CORE_MAY_IMPORT = {
-    "__future__", "collections", "dataclasses", "functools", "hashlib", "importlib", "ipaddress", "math", "re", "typing", "urllib",
+    "__future__", "array", "bisect", "collections",
+    "dataclasses", "functools", "hashlib", "importlib", "ipaddress", "math", "re", "typing", "urllib",
 }  # fmt: skip
 
 

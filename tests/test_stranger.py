@@ -19,14 +19,20 @@ from diana.core.plugins import algorithms
 from diana.testing import FakeClock, algorithm_laws, store_contract
 from stranger.notebook import Notebook
 
-assert "SP" in algorithms()
-algorithm_laws(algorithms()["SP"], examples=100)
+for code in ("SP", "RC"):
+    algorithm_laws(algorithms()[code], examples=100)
 store_contract(Notebook, examples=20)
 
 clock = FakeClock()
 limiter = Limiter("2/minute", algo="spacing", store="notebook://", clock=clock)
 assert [bool(limiter.take("k")) for _ in range(3)] == [True, False, False]
 clock.advance(30)
+assert limiter.take("k")
+
+limiter = Limiter("2/minute", algo="recent", store="notebook://", clock=clock)
+charges = [limiter.take("k") for _ in range(3)]
+assert list(map(bool, charges)) == [True, True, False]
+limiter.refund(charges[0])
 assert limiter.take("k")
 
 Path("diana.yaml").write_text("url: /\\nrules: [{actor: [country, ip], unit: hour, rpu: 1, algo: SP}]")

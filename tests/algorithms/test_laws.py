@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from diana.algorithms.token_bucket import TokenBucket
-from diana.core.contracts import State
+from diana.core.contracts import Numbers
 from diana.core.plugins import algorithms
 from diana.testing import algorithm_laws
 
-Answer = tuple[State | None, tuple[bool, int, int, int, int]]
+Answer = tuple[Numbers | None, tuple[bool, int, int, int, int]]
 
 
 @pytest.mark.parametrize("code", algorithms())
@@ -23,10 +23,10 @@ def test_laws_hold(code: str) -> None:
 class Broken(TokenBucket):
     """A token bucket with one mistake."""
 
-    def __init__(self, mistake: Callable[[State | None, Answer], Answer]) -> None:
+    def __init__(self, mistake: Callable[[Numbers | None, Answer], Answer]) -> None:
         self._mistake = mistake
 
-    def decide(self, state: State | None, params: Any, cost: int, now: int) -> Answer:
+    def decide(self, state: Numbers | None, params: Any, cost: int, now: int) -> Answer:
         return self._mistake(state, TokenBucket.decide(state, params, cost, now))
 
 
@@ -36,37 +36,37 @@ def _with(answer: Answer, **changed: Any) -> Answer:
     return answer[0], tuple(outcome.values())
 
 
-def float_numbers(state: State | None, answer: Answer) -> Answer:
+def float_numbers(state: Numbers | None, answer: Answer) -> Answer:
     return _with(answer, remaining=float(answer[1][1]))
 
 
-def charges_denials(state: State | None, answer: Answer) -> Answer:
+def charges_denials(state: Numbers | None, answer: Answer) -> Answer:
     if answer[1][0] or state is None:
         return answer
     return (state[0], state[1], state[2]), answer[1]
 
 
-def retries_early(state: State | None, answer: Answer) -> Answer:
+def retries_early(state: Numbers | None, answer: Answer) -> Answer:
     return answer if answer[1][2] <= 1 else _with(answer, retry=answer[1][2] - 1)
 
 
-def retries_late(state: State | None, answer: Answer) -> Answer:
+def retries_late(state: Numbers | None, answer: Answer) -> Answer:
     return answer if answer[1][2] <= 0 else _with(answer, retry=answer[1][2] + 1)
 
 
-def gives_up(state: State | None, answer: Answer) -> Answer:
+def gives_up(state: Numbers | None, answer: Answer) -> Answer:
     return answer if answer[1][0] else _with(answer, retry=-1)
 
 
-def forgets_early(state: State | None, answer: Answer) -> Answer:
+def forgets_early(state: Numbers | None, answer: Answer) -> Answer:
     return _with(answer, reset=max(0, answer[1][3] - 1))
 
 
-def admits_everything(state: State | None, answer: Answer) -> Answer:
+def admits_everything(state: Numbers | None, answer: Answer) -> Answer:
     return _with(answer, allowed=True, retry=0)
 
 
-def loses_a_drop(state: State | None, answer: Answer) -> Answer:
+def loses_a_drop(state: Numbers | None, answer: Answer) -> Answer:
     after = answer[0]
     if after is None or not answer[1][0]:
         return answer
@@ -86,14 +86,14 @@ def loses_a_drop(state: State | None, answer: Answer) -> Answer:
         loses_a_drop,
     ],
 )
-def test_the_laws_catch(mistake: Callable[[State | None, Answer], Answer]) -> None:
+def test_the_laws_catch(mistake: Callable[[Numbers | None, Answer], Answer]) -> None:
     with pytest.raises(AssertionError):
         algorithm_laws(Broken(mistake), examples=300)
 
 
 def test_the_laws_catch_a_refund_that_gives_too_much() -> None:
     class Generous(TokenBucket):
-        def refund(self, state: State, params: Any, cost: int, at: int, now: int) -> State:
+        def refund(self, state: Numbers, params: Any, cost: int, at: int, now: int) -> Numbers:
             return TokenBucket.refund(state, params, cost + 1, at, now)
 
     with pytest.raises(AssertionError):

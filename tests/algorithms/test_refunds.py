@@ -6,6 +6,7 @@ import pytest
 
 from diana.core.contracts import State
 from diana.core.limit import Limit
+from diana.core.log import Log
 from diana.core.meter import Meter, meter_from_limit
 from diana.core.plugins import algorithms
 
@@ -82,4 +83,5 @@ def test_a_log_strikes_out_only_the_charge_of_that_moment() -> None:
         state, _ = log.algorithm.decide(state, log.params, 1, BEGIN_US + moment)
     assert state is not None
     left = log.algorithm.refund(state, log.params, 1, BEGIN_US + 1, BEGIN_US + 5)
-    assert left == (BEGIN_US, BEGIN_US + 1, BEGIN_US + 2)
+    assert isinstance(left, Log)
+    assert list(left.entries()) == [(BEGIN_US, 1), (BEGIN_US + 1, 1), (BEGIN_US + 2, 1)]

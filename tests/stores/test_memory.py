@@ -307,3 +307,32 @@ def test_two_new_keys_of_one_new_limit_meet_in_one_table() -> None:
     assert all(store.decide(both, BEGIN_US))
     assert not any(store.decide(both, BEGIN_US))
     assert (len(store), len(store._tables)) == (2, 1)
+
+
+@pytest.mark.parametrize("flood_is_blocked", [False, True])
+def test_a_flood_under_one_rule_does_not_push_out_the_keys_of_another(
+    flood_is_blocked: bool,
+) -> None:
+    """Four of five logins used; then a flood of keys under another rule. The fifth passes, and not one more."""
+    clock, store = FakeClock(BEGIN_US), MemoryStore(max_keys=100)
+    logins = Limiter("5/hour", store=store, name="logins", clock=clock)
+    flood = Limiter(
+        "1/day" if flood_is_blocked else "9/day", store=store, name="flood", clock=clock
+    )
+    for number in range(40):
+        assert logins.take(f"account {number}", cost=4)
+    for number in range(5_000):
+        assert flood.take(f"invented {number}")
+    assert [logins.take(f"account {number}").remaining for number in range(40)] == [0] * 40
+    assert not any(logins.take(f"account {number}") for number in range(40))
+    assert len(store) == 100
+
+
+def test_who_has_more_than_their_share_gives_up_what_is_over_it() -> None:
+    clock, store = FakeClock(BEGIN_US), MemoryStore(max_keys=90)
+    limiters = [Limiter("9/day", store=store, name=f"n{n}", clock=clock) for n in range(3)]
+    for limiter, count in zip(limiters, (500, 500, 20), strict=True):
+        for number in range(count):
+            limiter.take(f"{number}")
+    sizes = [len(table.states) for table in store._tables.values()]
+    assert sorted(sizes) == [20, 35, 35]

@@ -31,7 +31,7 @@ from math import gcd
 from typing import NamedTuple
 
 from diana.core.charge import WHOLE
-from diana.core.contracts import State
+from diana.core.contracts import Numbers
 from diana.core.decision import NEVER
 from diana.core.duration import SECOND_US
 from diana.core.errors import ConfigError
@@ -131,8 +131,8 @@ def bucket_params(scale: Scale, capacity: int, free: int) -> BucketParams:
 
 
 def decide(
-    state: State | None, params: BucketParams, cost: int, now: int
-) -> tuple[State | None, tuple[bool, int, int, int, int]]:
+    state: Numbers | None, params: BucketParams, cost: int, now: int
+) -> tuple[Numbers | None, tuple[bool, int, int, int, int]]:
     capacity, per, leak, almost, free, fine, first = params.hot
     if state is not None:
         level, stamp, scale = state
@@ -154,8 +154,8 @@ def decide(
 
 
 def _decide_slowly(
-    state: State | None, params: BucketParams, cost: int, now: int
-) -> tuple[State | None, tuple[bool, int, int, int, int]]:
+    state: Numbers | None, params: BucketParams, cost: int, now: int
+) -> tuple[Numbers | None, tuple[bool, int, int, int, int]]:
     """The same for every case: denials, edited limits, coarse ticks, clocks that stepped."""
     capacity, per, leak, tick = params.capacity, params.per, params.leak, params.tick
     level, stamp = leaked(state, params, now) if state else (0, now)
@@ -173,7 +173,7 @@ def _decide_slowly(
     return state, (False, (capacity - level) // per, retry, reset, 0)
 
 
-def leaked(state: State, params: BucketParams, now: int) -> tuple[int, int]:
+def leaked(state: Numbers, params: BucketParams, now: int) -> tuple[int, int]:
     """Level and stamp as of `now`."""
     level, stamp, scale = state
     if scale != params.per:
@@ -186,7 +186,7 @@ def leaked(state: State, params: BucketParams, now: int) -> tuple[int, int]:
     return (level, stamp + ticks * params.tick) if level > 0 else (0, now)
 
 
-def refund(state: State, params: BucketParams, cost: int, at: int, now: int) -> State:
+def refund(state: Numbers, params: BucketParams, cost: int, at: int, now: int) -> Numbers:
     """What has not leaked out since comes back."""
     level, stamp = leaked(state, params, now)
     ticks = min(max(0, now - at) // params.tick, params.drain)

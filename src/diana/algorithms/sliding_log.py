@@ -1,27 +1,27 @@
 """Sliding log: remember every request, and be exact.
 
-Never more than rpu in any interval of a unit, and never stricter than that. The price is memory and work for rpu entries per key, so it
-is for small limits: five password attempts per hour, not five thousand requests per second.
+Never more than rpu in any interval of a unit, and never stricter than that. The price is memory for up to rpu entries per key, so it
+is for small limits: five password attempts per hour, not five thousand requests per second. A decision costs the same at any length.
 
     2 per 5 s     ✓               ✓ ✗ ✓           the first has left at 5 s to the microsecond
                ───┴───────────────┴─┴─┴───▶
                   0               4   5 s
 
-A state is the moments of what was admitted, oldest first; a charge of 3 is three equal moments.
+A state is a Log: the moments of what was admitted, oldest first, and how much at each; a charge of 3 is one entry.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from diana.core.contracts import Algorithm, State
+from diana.core.contracts import Algorithm
 from diana.core.decision import NEVER
 from diana.core.duration import SECOND_US
 from diana.core.errors import ConfigError
 from diana.core.limit import Limit
+from diana.core.log import NO_LOG, NO_MOMENT, Log
 
 MOST_ENTRIES = 100_000
 
@@ -37,25 +37,30 @@ class LogParams:
 
 
 LUA = """
-function(state, params, cost, now)
+function(log, params, cost, now)
   local limit, unit = unpack(params)
-  local log, moved = {}, false
-  if state then
-    moved = #state > 0 and state[#state] - now > SECOND
-    for place = 1, #state do
-      local moment = moved and math.min(state[place], now) or state[place]
-      if moment > now - unit then log[#log + 1] = moment end
-    end
-  end
-  local function reset() return #log > 0 and log[#log] + unit - now or 0 end
-  local after = #log + cost
+  local moved = log.newest and log.newest - now > SECOND
+  if moved then log.clamp(now) end
+  log.drop(now - unit)
+  local before = log.amount
+  local after = before + cost
   if after <= limit or cost == 0 then
-    local newest = #log > 0 and math.max(now, log[#log]) or now
-    for _ = 1, cost do log[#log + 1] = newest end
-    return log, 1, math.max(0, limit - after), 0, reset(), 0
+    if cost > 0 then log.append(math.max(now, log.newest or now), cost) end
+    return log, 1, math.max(0, limit - after), 0, log.newest and log.newest + unit - now or 0, 0
   end
-  local retry = cost > limit and NEVER or log[after - limit] + unit - now
-  return moved and log, 0, math.max(0, limit - #log), retry, reset(), 0
+  local retry = cost > limit and NEVER or log.nth(after - limit) + unit - now
+  local reset = log.newest and log.newest + unit - now or 0
+  return moved and log, 0, math.max(0, limit - before), retry, reset, 0
+end
+"""
+
+LUA_REFUND = """
+function(log, params, cost, at, now)
+  local unit = params[2]
+  if log.newest and log.newest - now > SECOND then log.clamp(now) end
+  log.drop(now - unit)
+  log.strike(at, cost)
+  return log, log.newest and log.newest + unit - now or 0
 end
 """
 
@@ -76,49 +81,43 @@ class SlidingLog:
             )
         return LogParams(limit.rpu, limit.unit_us)
 
+    keeps_log = True
     lua = LUA
+    lua_refund = LUA_REFUND
 
     @staticmethod
     def decide(
-        state: State | None, params: LogParams, cost: int, now: int
-    ) -> tuple[State | None, tuple[bool, int, int, int, int]]:
+        state: Log | None, params: LogParams, cost: int, now: int
+    ) -> tuple[Log | None, tuple[bool, int, int, int, int]]:
         limit, unit = params.limit, params.unit
-        log = _as_of(state or (), unit, now)
-        if state and state[-1] - now > SECOND_US:
-            state = log
-        after = len(log) + cost
+        log = NO_LOG if state is None else state
+        if log.newest - now > SECOND_US:
+            log = state = log.clamped(now)
+        log = log.after(now - unit)
+        before = log.amount
+        after = before + cost
         if after <= limit or not cost:
-            written = log + (max(now, log[-1]) if log else now,) * cost
-            return written, (True, max(0, limit - after), 0, _reset(written, unit, now), 0)
-        retry = NEVER if cost > limit else log[after - limit - 1] + unit - now
-        return state, (False, max(0, limit - len(log)), retry, _reset(log, unit, now), 0)
+            if cost:
+                newest = log.newest
+                log = log.append(now if newest < now else newest, cost)
+            return log, (True, max(0, limit - after), 0, _reset(log, unit, now), 0)
+        retry = NEVER if cost > limit else log.nth(after - limit) + unit - now
+        return state, (False, max(0, limit - before), retry, _reset(log, unit, now), 0)
 
     @staticmethod
-    def refund(state: State, params: LogParams, cost: int, at: int, now: int) -> State:
+    def refund(state: Log, params: LogParams, cost: int, at: int, now: int) -> Log:
         """Only entries of that very moment that still count are struck out."""
-        log = _as_of(state, params.unit, now)
-        first = bisect_left(log, at)
-        last = min(bisect_right(log, at), first + cost)
-        return log[:first] + log[last:]
+        if state.newest - now > SECOND_US:
+            state = state.clamped(now)
+        return state.after(now - params.unit).strike(at, cost)
 
     @staticmethod
     def promise(params: LogParams, interval_us: int) -> int:
         return params.limit * -(-interval_us // params.unit)
 
 
-def _as_of(log: State, unit: int, now: int) -> State:
-    """The entries that count at `now`; those from a clock that was ahead are moved to `now`."""
-    if not log:
-        return log
-    if log[-1] - now > SECOND_US:
-        log = tuple(min(moment, now) for moment in log)
-    if log[0] <= now - unit:
-        log = log[bisect_right(log, now - unit) :]
-    return log
-
-
-def _reset(log: State, unit: int, now: int) -> int:
-    return log[-1] + unit - now if log else 0
+def _reset(log: Log, unit: int, now: int) -> int:
+    return log.newest + unit - now if log.newest != NO_MOMENT else 0
 
 
 sliding_log: Algorithm = SlidingLog()

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from diana.core.contracts import Algorithm, State
+from diana.core.contracts import Algorithm, Numbers
 from diana.core.decision import NEVER
 from diana.core.duration import SECOND_US
 from diana.core.errors import ConfigError
@@ -104,8 +104,8 @@ class SlidingWindow:
 
     @staticmethod
     def decide(
-        state: State | None, params: SlidingParams, cost: int, now: int
-    ) -> tuple[State | None, tuple[bool, int, int, int, int]]:
+        state: Numbers | None, params: SlidingParams, cost: int, now: int
+    ) -> tuple[Numbers | None, tuple[bool, int, int, int, int]]:
         limit, slice_us, slices = params.limit, params.slice_us, params.slices
         last, total, ring = _as_of(state, params, now)
         if state is not None and state[0] * slice_us - now > SECOND_US:
@@ -121,7 +121,7 @@ class SlidingWindow:
         return state, (False, max(0, limit - total), retry, reset, 0)
 
     @staticmethod
-    def refund(state: State, params: SlidingParams, cost: int, at: int, now: int) -> State:
+    def refund(state: Numbers, params: SlidingParams, cost: int, at: int, now: int) -> Numbers:
         """Only a slice that still counts gives back."""
         last, total, ring = _as_of(state, params, now)
         charged = at // params.slice_us
@@ -138,7 +138,7 @@ class SlidingWindow:
         return params.limit * -(-interval_us // (params.slices * params.slice_us))
 
 
-def _as_of(state: State | None, params: SlidingParams, now: int) -> tuple[int, int, list[int]]:
+def _as_of(state: Numbers | None, params: SlidingParams, now: int) -> tuple[int, int, list[int]]:
     """Last slice, total and ring with everything gone that has left the window by `now`."""
     slice_us, places = params.slice_us, params.slices + 1
     current = now // slice_us

@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from diana.core.contracts import Algorithm, State
+from diana.core.contracts import Algorithm, Numbers
 from diana.core.decision import NEVER
 from diana.core.duration import SECOND_US
 from diana.core.errors import ConfigError
@@ -74,8 +74,8 @@ class Window:
 
     @staticmethod
     def decide(
-        state: State | None, params: WindowParams, cost: int, now: int
-    ) -> tuple[State | None, tuple[bool, int, int, int, int]]:
+        state: Numbers | None, params: WindowParams, cost: int, now: int
+    ) -> tuple[Numbers | None, tuple[bool, int, int, int, int]]:
         limit, unit, at_epoch = params.limit, params.unit, params.at_epoch
         start, count = now - now % unit if at_epoch else now, 0
         if state is not None:
@@ -94,7 +94,7 @@ class Window:
         return state, (False, max(0, limit - count), retry, reset if count else 0, 0)
 
     @staticmethod
-    def refund(state: State, params: WindowParams, cost: int, at: int, now: int) -> State:
+    def refund(state: Numbers, params: WindowParams, cost: int, at: int, now: int) -> Numbers:
         """Only the window that was charged gives back."""
         start, count = state
         counts = start <= at and max(at, now) - start < params.unit

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from diana.core.log import Log
+
 if TYPE_CHECKING:
     from diana.core.charge import Charges
     from diana.core.decision import Decision
@@ -16,13 +18,17 @@ if TYPE_CHECKING:
 Clock = Callable[[], int]
 """Whole microseconds since the epoch."""
 
-State = tuple[int, ...]
-"""What is remembered of one key: whole numbers, flat, so that every store can hold it. None: never seen."""
+Numbers = tuple[int, ...]
+
+State = Numbers | Log
+"""What is remembered of one key: a few whole numbers, or a Log, which may be long. None: never seen.
+
+Either is a value: a store keeps it, writes it only if all pass, and never changes it. One that cannot keep a Log as it is writes down its
+`entries()` and makes it anew with `log_of`.
+"""
 
 
-Decide = Callable[
-    [State | None, Any, int, int], tuple[State | None, tuple[bool, int, int, int, int]]
-]
+Decide = Callable[[Any, Any, int, int], tuple[State | None, tuple[bool, int, int, int, int]]]
 """`decide(state, params, cost, now)`: see Algorithm."""
 
 
@@ -54,15 +60,15 @@ class Algorithm(Protocol):
         """`params(limit, **options)`: check the options (ConfigError), compute what can be computed, give a Params."""
 
     def decide(
-        self, state: State | None, params: Any, cost: int, now: int
+        self, state: Any, params: Any, cost: int, now: int
     ) -> tuple[State | None, tuple[bool, int, int, int, int]]:
-        """The next state and an Outcome. A cost of 0 always passes.
+        """The next state and an Outcome, from a state that it gave before, or None. A cost of 0 always passes.
 
         A denial returns the very state it was given, unless that was stamped over a second ahead of `now`: then the same
         counts, stamped `now`, or a clock that was set back would block the key until it catches up.
         """
 
-    def refund(self, state: State, params: Any, cost: int, at: int, now: int) -> State:
+    def refund(self, state: Any, params: Any, cost: int, at: int, now: int) -> State:
         """Take back a charge made at `at`, as far as it still counts."""
 
     def promise(self, params: Any, interval_us: int) -> int:
@@ -77,6 +83,20 @@ class InLua(Protocol):
 
     `params` are the numbers of its Params' `numbers`. No `redis.call` in it: the store reads and writes.
     """
+
+
+class LogInLua(InLua, Protocol):
+    """The same for an algorithm whose state is a Log.
+
+    Lua is given a draft of the log, which is never nil, and changes it; the store writes down the changes only if all pass. In this order:
+    `log.clamp(moment)` if the clock was set back, `log.drop(moment)` what has expired, ask for `log.amount`, `log.newest` (nil: there is
+    none) and `log.nth(n)`, `log.append(moment, count)`. As the next state it gives the log, or false if nothing is to be written.
+    """
+
+    keeps_log: bool
+    """True."""
+    lua_refund: str
+    """`function(log, params, cost, at, now)`, which may also `log.strike(moment, count)`. Without it a refund reads the log whole."""
 
 
 class Shared(Protocol):

@@ -25,9 +25,11 @@ def weigh(
     decisions: list[Decision] = []
     after: list[State | None] = []
     allowed = True
-    for (meter, key, cost), state in zip(charges, states, strict=True):
+    found = iter(states)
+    for meter, key, cost in charges:
         if cost is not ONE:
             checked_cost(cost)
+        state = next(found)
         params = meter.params
         next_state, outcome = meter.decide(state, params, cost, now)
         if not outcome[0]:

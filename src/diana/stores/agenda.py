@@ -1,7 +1,8 @@
 """What to look at again, and when: amortised O(1), no scan, no timer.
 
-Moments are coarse (about four seconds). A heap orders the slots that hold anything, each slot a queue; putting a key into a slot that is
-there already, nearly always the case, is one append.
+Moments are coarse (about four seconds). A heap orders the slots, each slot a queue of one owner's keys; putting a key into a slot that is
+there already, nearly always the case, is one append. A heap for each owner orders its own slots that hold anything, so that one can also
+ask what comes first of a single owner.
 """
 
 from __future__ import annotations
@@ -30,11 +31,18 @@ class Agenda(Generic[Owner, Key]):
         self._owners = owners
         self._queues: dict[Slot, deque[Key]] = {}
         self._order: list[Slot] = []
+        """All slots, those that were emptied before their time too; but never one of those first."""
+        self._of_owner: dict[int, list[int]] = {}
+        """Numbers of slots that hold anything."""
         self.due = NO_TIME
         """When the earliest slot is past."""
 
     def __bool__(self) -> bool:
         return bool(self._order)
+
+    def holds(self, owner: int) -> bool:
+        """Whether there is a key of this owner."""
+        return owner in self._of_owner
 
     def put(self, when_us: int, owner: int, key: Key) -> None:
         slot = Slot(when_us >> SLOT_BITS, owner)
@@ -43,14 +51,28 @@ class Agenda(Generic[Owner, Key]):
             queue = self._queues[slot] = deque()
             heappush(self._order, slot)
             self.due = (self._order[0].number + 1) << SLOT_BITS
+        if not queue:
+            heappush(self._of_owner.setdefault(owner, []), slot.number)
         queue.append(key)
 
     def pop(self) -> tuple[Slot, Owner, Key]:
-        """The key that has waited longest in the earliest slot. Slots are dropped as soon as they are empty."""
-        slot = self._order[0]
+        """The key that has waited longest in the earliest slot."""
+        return self._pop(self._order[0])
+
+    def pop_of(self, owner: int) -> tuple[Slot, Owner, Key]:
+        """The same among the keys of one owner."""
+        return self._pop(Slot(self._of_owner[owner][0], owner))
+
+    def _pop(self, slot: Slot) -> tuple[Slot, Owner, Key]:
+        """From a slot that is the earliest of its owner."""
         queue = self._queues[slot]
         key = queue.popleft()
         if not queue:
-            del self._queues[heappop(self._order)]
+            order = self._of_owner[slot.owner]
+            heappop(order)
+            if not order:
+                del self._of_owner[slot.owner]
+            while self._order and not self._queues[self._order[0]]:
+                del self._queues[heappop(self._order)]
             self.due = (self._order[0].number + 1) << SLOT_BITS if self._order else NO_TIME
         return slot, self._owners[slot.owner], key

@@ -60,14 +60,22 @@ def _same_as_the_algorithm(
         report_multiple_bugs=False,
         suppress_health_check=list(HealthCheck),
     )
-    @given(st.sampled_from(algorithm.examples), st.lists(asked, max_size=12))
+    @given(st.sampled_from(algorithm.examples), st.lists(asked, max_size=16))
     def same(options: dict[str, Any], history: list[tuple[int, int, str]]) -> None:
         meter = _meter(f"same{next(run)}", algorithm, **options)
         states: dict[str, State | None] = {}
         now = BEGIN_US
-        for gap, cost, key in history:
+        charged: dict[str, int] = {}
+        for step, (gap, cost, key) in enumerate(history):
             now += gap
-            after, outcome = algorithm.decide(states.get(key), meter.params, cost, now)
+            state = states.get(key)
+            if step % 4 == 3 and key in charged and state is not None:
+                at = charged[key]
+                store.refund([Charge(meter, key)], at, now)
+                states[key] = state = algorithm.refund(state, meter.params, 1, at, now)
+            after, outcome = algorithm.decide(state, meter.params, cost, now)
+            if cost and outcome[0]:
+                charged[key] = now
             if cost:
                 states[key] = after
             wanted = Decision(outcome, meter.params.limit, key, cost, now)

@@ -13,6 +13,7 @@ from diana.core.charge import WHOLE
 from diana.core.contracts import Algorithm, State
 from diana.core.decision import NEVER, Outcome
 from diana.core.limit import Limit
+from diana.core.log import Log
 
 BEGIN_US = 1_700_000_000_000_000
 UNITS_US = (1_000, 1_000_000, 7_000_000, 60_000_000, 86_400_000_000)
@@ -99,6 +100,7 @@ def _check(algorithm: Algorithm, history: History) -> None:
     except ConfigError:
         return
     moments = _lived(algorithm, params, history)
+    left = [_numbers(moment.after) for moment in moments]
     for moment in moments:
         _whole(moment)
         _denial_is_free(moment)
@@ -108,6 +110,8 @@ def _check(algorithm: Algorithm, history: History) -> None:
         _costs_add(algorithm, params, moment)
         _refund_undoes(algorithm, params, moment, history.probe)
     _bounded(algorithm, params, moments)
+    for moment, numbers in zip(moments, left, strict=True):
+        assert _numbers(moment.after) == numbers, f"a state was changed, not replaced: {moment}"
 
 
 def _lived(algorithm: Algorithm, params: Any, history: History) -> list[Moment]:
@@ -124,9 +128,16 @@ def _lived(algorithm: Algorithm, params: Any, history: History) -> list[Moment]:
 
 def _whole(moment: Moment) -> None:
     assert moment.outcome.allowed.__class__ is bool, f"allowed is no bool: {moment}"
-    for number in (*moment.outcome[1:], *(moment.after or ())):
+    for number in (*moment.outcome[1:], *_numbers(moment.after)):
         assert number.__class__ is int, f"{number!r} is no int: {moment}"
         assert -WHOLE < number < WHOLE, f"{number} is out of range: {moment}"
+
+
+def _numbers(state: State | None) -> tuple[int, ...]:
+    """All numbers of a state, however it holds them."""
+    if isinstance(state, Log):
+        return tuple(number for entry in state.entries() for number in entry)
+    return state or ()
 
 
 def _denial_is_free(moment: Moment) -> None:
@@ -169,7 +180,9 @@ def _costs_add(algorithm: Algorithm, params: Any, moment: Moment) -> None:
     for _ in range(cost):
         state, single = algorithm.decide(state, params, 1, now)
         assert single[0], f"{cost} pass at once but not one by one: {moment}"
-    assert state == after, f"{cost} at once leave {after}, one by one {state}: {moment}"
+    assert _numbers(state) == _numbers(after), (
+        f"{cost} at once leave {after}, one by one {state}: {moment}"
+    )
 
 
 def _bounded(algorithm: Algorithm, params: Any, moments: list[Moment]) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from multiprocessing.connection import Connection
 from typing import Any
 
+from diana.algorithms.sliding_log import SlidingLog
 from diana.algorithms.window import Window
 from diana.core.charge import Charge
 from diana.core.limit import Limit
@@ -29,13 +30,25 @@ class Homemade:
     promise = staticmethod(Window.promise)
 
 
-HOMEMADE = Homemade()
-ALGORITHMS = [*algorithms(), HOMEMADE.code]
+class HomemadeLog(Homemade):
+    """A log without a kernel in Lua."""
+
+    code = "HL"
+    spelling = "homemade log"
+    keeps_log = True
+    params: Any = SlidingLog().params
+    decide: Any = staticmethod(SlidingLog.decide)
+    refund: Any = staticmethod(SlidingLog.refund)
+    promise: Any = staticmethod(SlidingLog.promise)
+
+
+HOMEMADE: dict[str, Any] = {"HM": Homemade(), "HL": HomemadeLog()}
+ALGORITHMS = [*algorithms(), *HOMEMADE]
 
 
 def narrow(name: str, code: str, rpu: int = 40, unit_us: int = 60 * SECOND_US) -> Meter:
     """A limit by any of them, one that is not registered included."""
-    algorithm: Any = HOMEMADE if code == HOMEMADE.code else algorithms()[code]
+    algorithm: Any = HOMEMADE.get(code) or algorithms()[code]
     options = {"burst": rpu - 1} if code == "LB" else {}
     return meter_from_limit(f"diana:{name}", Limit(rpu, unit_us), algorithm, options)
 

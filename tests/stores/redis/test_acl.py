@@ -15,7 +15,7 @@ from tests.servers.cluster import Cluster
 from tests.servers.programs import PROGRAMS
 from tests.servers.server import Server
 from tests.servers.waiting import until
-from tests.stores.redis.counting import PATIENT_US, SECOND_US, meter, opened
+from tests.stores.redis.counting import BEGIN_US, PATIENT_US, SECOND_US, meter, opened
 from tests.stores.redis.pushing import narrow
 
 KEYS = ["~diana:*", "~{diana:nodes}*"]
@@ -34,6 +34,10 @@ RIGHTS = [
     "+zcard",
     "+zrem",
     "+zrangebyscore",
+    "+zrange",
+    "+zcount",
+    "+zscore",
+    "+zremrangebyscore",
     "+hset",
     "+hdel",
     "+info",
@@ -76,6 +80,9 @@ def troubles(server: Server, store: RedisStore, log: pytest.LogCaptureFixture) -
     }.items():
         if any(decision.degraded for decision in store.decide(charges)):
             found.append(name)
+    if any(_log_decisions(store)):
+        found.append("a long log")
+    server.ask("DEL", "diana:acl|SL|minute|k")
     (decision,) = store.decide([Charge(some, "k")])
     store.refund([Charge(some, "k")], decision.at)
     if store.peek([Charge(some, "k")])[0].degraded:
@@ -90,6 +97,14 @@ def troubles(server: Server, store: RedisStore, log: pytest.LogCaptureFixture) -
     if registered and "evicts by allkeys-lru" not in log.text:
         found.append("the warning of eviction")
     return found
+
+
+def _log_decisions(store: RedisStore) -> Iterator[bool]:
+    """Whether each is degraded, until one is: of a log that is so long that it has blocks, and of which something expires."""
+    log = meter("acl", "SL", rpu=1_000, unit_us=60 * SECOND_US)
+    for number in range(260):
+        yield store.decide([Charge(log, "k")], BEGIN_US + number)[0].degraded
+    yield store.decide([Charge(log, "k")], BEGIN_US + 60 * SECOND_US + 5)[0].degraded
 
 
 def is_known(server: Server) -> bool:

@@ -26,7 +26,7 @@ from diana.stores.redis.fallback import Fallback
 from diana.stores.redis.jobs import AnyServer, AskJob, ExchangeJob, Job
 from diana.stores.redis.protocol.batch import DENIED_MEANWHILE, Ask
 from diana.stores.redis.protocol.commands import reset_counters
-from diana.stores.redis.protocol.compare_and_swap import Swapped, charge_all, refund_one, swap
+from diana.stores.redis.protocol.compare_and_swap import Refund, Swapped, charge_all, swap
 from diana.stores.redis.protocol.failures import (
     Failure,
     Moved,
@@ -414,7 +414,7 @@ def _refund_job(
     return ExchangeJob(
         server,
         lambda server, budget, asking: swap(
-            server.clock, [key], [meter], refund_one(meter, cost, at), now, budget, asking
+            server.clock, [key], [meter], Refund(meter, cost, at), now, budget, asking
         ),
     )
 

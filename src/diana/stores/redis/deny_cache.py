@@ -3,7 +3,7 @@
 What is remembered is the state that the key was denied in. From then on the algorithm itself answers, here, with the time that has passed
 since asking: as long as it says no, it would say no there too, because others can only have added to the count (or given back: that
 is seen when the time is over). The moment it says yes, the store is asked. A raised limit asks the same question with other numbers,
-so it needs no clearing.
+so it needs no clearing. Of a log only so much is remembered as it takes to say no again: see PartialLog.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from typing import NamedTuple
 from diana.core.charge import Charges
 from diana.core.contracts import State
 from diana.core.decision import Decision
+from diana.core.log import UnknownEntry
+from diana.core.meter import Meter
 from diana.stores.lock import fork_safe_lock
 
 MOST = 10_000
@@ -52,7 +54,8 @@ class DenyCache:
             passed = asking - known.asked
             if passed >= 0:
                 at = known.at + passed
-                if not meter.decide(known.state, meter.params, cost, at)[1][0]:
+                outcome = _outcome(meter, known.state, cost, at)
+                if outcome is not None and not outcome[0]:
                     return self._denied(charges, keys, at, known)
             self.forget(key)
         return None
@@ -65,7 +68,7 @@ class DenyCache:
             known = self._by_key.get(wire_key)
             outcome = None
             if known is not None:
-                outcome = meter.decide(known.state, meter.params, cost, at)[1]
+                outcome = _outcome(meter, known.state, cost, at)
             if outcome is None or outcome[0]:
                 # Not known to deny: as it stood then, or as if never seen.
                 seen = denial.beside.get(wire_key)
@@ -103,3 +106,13 @@ class DenyCache:
         if key in self._by_key:
             with self._lock:
                 self._by_key.pop(key, None)
+
+
+def _outcome(
+    meter: Meter, state: State | None, cost: int, at: int
+) -> tuple[bool, int, int, int, int] | None:
+    """None: the store told less of a log than is asked of it now."""
+    try:
+        return meter.decide(state, meter.params, cost, at)[1]
+    except UnknownEntry:
+        return None

@@ -1,25 +1,30 @@
 """Compare and swap: for algorithms that have no kernel in Lua, and for refunds.
 
 Read the states, let the pure function decide here, write if nothing has changed meanwhile; else decide anew on what is there now. Two
-trips instead of one, and more under contention; what comes out is the same.
+trips instead of one, and more under contention; what comes out is the same. A log travels whole, both ways; but the refund of one that
+has a kernel in Lua is a call of the script.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from diana.core.charge import Charges
 from diana.core.contracts import State
+from diana.core.log import Log
 from diana.core.meter import Meter
 from diana.core.weigh import weigh
-from diana.stores.redis.protocol.commands import Exchange, Waiting, call_script
-from diana.stores.redis.protocol.failures import BadCounter, NoReply
+from diana.stores.redis.protocol.commands import Exchange, Waiting, acquire, call_script
+from diana.stores.redis.protocol.failures import BadCounter, NoReply, failure_from_script
 from diana.stores.redis.protocol.script import (
     GRACE_MS,
     TOO_LATE,
+    keeps_log,
     scripts,
     state_from_wire,
+    wire_limit,
     wire_state,
 )
 from diana.stores.redis.protocol.server_clock import ServerClock, monotonic_us
@@ -48,14 +53,20 @@ def charge_all(charges: Charges, write: bool) -> Change:
     return change
 
 
-def refund_one(meter: Meter, cost: int, at: int) -> Change:
-    def change(states: list[State | None], now: int) -> tuple[Any, list[State | None]]:
-        (state,) = states
-        return None, [
-            None if state is None else meter.algorithm.refund(state, meter.params, cost, at, now)
-        ]
+@dataclass(frozen=True, slots=True)
+class Refund:
+    """One charge that was made at `at`."""
 
-    return change
+    meter: Meter
+    cost: int
+    at: int
+
+    def __call__(self, states: list[State | None], now: int) -> tuple[Any, list[State | None]]:
+        (state,) = states
+        if state is None:
+            return None, [None]
+        algorithm, params = self.meter.algorithm, self.meter.params
+        return None, [algorithm.refund(state, params, self.cost, self.at, now)]
 
 
 def swap(
@@ -68,6 +79,8 @@ def swap(
     asking: bool = False,
 ) -> Exchange:
     """Gives what `change` came to, once it is written."""
+    if isinstance(change, Refund) and getattr(change.meter.algorithm, "lua_refund", None):
+        return (yield from _strike(clock, keys, change, now, waiting, asking))
     sent = monotonic_us()
     reply = yield from call_script(scripts()["read"], keys, (), asking)
     server_us, found = _found(reply, len(keys))
@@ -77,7 +90,7 @@ def swap(
     last_try = given_up - int(waiting.left * 200_000)
     while True:
         at = server_us if now is None else now
-        states = [state_from_wire(text) for text in found]
+        states = [_state_of(meter, text) for meter, text in zip(meters, found, strict=True)]
         try:
             result, after = change(states, at)
         except Exception as error:
@@ -98,6 +111,28 @@ def swap(
             ]
             return Swapped(at, result, stand)
         server_us, found = _found(reply[1:] if outcome == 0 else None, len(keys))
+
+
+def _strike(
+    clock: ServerClock,
+    keys: Sequence[bytes],
+    refund: Refund,
+    now: int | None,
+    waiting: Waiting,
+    asking: bool,
+) -> Exchange:
+    """A log is not read whole for one entry: the script strikes it out."""
+    request = ["refund", 1, wire_limit(refund.meter), f"{refund.cost}@{refund.at}"]
+    at, said = yield from acquire(clock, keys, request, now, waiting, asking)
+    if isinstance(said, bytes):
+        raise failure_from_script(said.decode("utf-8", "replace"))
+    return Swapped(at, None, [None])
+
+
+def _state_of(meter: Meter, text: bytes | None) -> State | None:
+    """None also for the text that an earlier version kept where a log is now."""
+    state = state_from_wire(text)
+    return None if keeps_log(meter.algorithm) and not isinstance(state, Log) else state
 
 
 def _found(reply: Any, count: int) -> tuple[int, list[bytes | None]]:

@@ -3,7 +3,8 @@
 The server speaks Lua 5.1, where every number is a double. So numbers stay whole and below 2**53; division goes by `fmod`, which is exact,
 and never by `/` alone; and states are written digit by digit, because Lua's own way of writing a number keeps 14 digits and an exponent.
 
-A counter is a string: the numbers of its state, joined by commas. It lives as long as it matters, `reset_after` and a grace.
+A counter is a string: the numbers of its state, joined by commas; or a sorted set, if its algorithm keeps a log (see `log_in_lua`). It
+lives as long as it matters, `reset_after` and a grace.
 
 `acquire` decides for many requests at once. Each is all or nothing by itself, and an error of one hurts no other.
 
@@ -11,11 +12,13 @@ A counter is a string: the numbers of its state, joined by commas. It lives as l
     ARGV  now in µs, or "" for the server's own time; the latest time at which it may still write, or ""; a tag if you like, `#` and
           anything, which is given back behind the time;
           then for each request: `take`, `hold` (a take that may be given back in a moment, because another slot of the cluster has a
-          say in it too), `look` (nothing is written) or `fill` (each counter takes as much of its cost as it has room for);
+          say in it too), `look` (nothing is written), `fill` (each counter takes as much of its cost as it has room for) or `refund`
+          (logs only; a cost is then written `cost@when it was charged`);
           how many counters it has; and for each counter its limit (see `wire_limit`) and the cost
     gives now; then for each request a list, or a text if it failed: 1 or 0 (passed or not), five numbers per counter (an Outcome), and, if
           it was denied, the state of each counter that denied ("-" if it has none; "" for others, for states longer than SHORT, and
-          where a place was held a moment ago, so that the denial may not last)
+          where a place was held a moment ago, so that the denial may not last; of a log as much as it takes to deny again, see
+          `state_from_wire`). Of a refund: 1.
           Past the latest time: now and -1, and nothing is written.
 
 The other scripts are small: see their comments.
@@ -26,13 +29,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import cache
 from hashlib import sha1
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from diana.core.charge import WHOLE
 from diana.core.contracts import Algorithm, State
 from diana.core.limit import Limit
+from diana.core.log import Log, log_of, partial_log
 from diana.core.meter import Meter
 from diana.core.plugins import algorithms
+from diana.stores.redis.protocol.log_in_lua import LOG, LOG_AS_TEXT
 
 GRACE_MS = 1_000
 HELD_MS = 12_000
@@ -101,12 +106,24 @@ local function numbers_of(text)
   return text and decode('[' .. text .. ']') or nil
 end
 
+local function state_of(key, limit)
+  if limit.log then return open_log(key) end
+  local text = call('GET', key)
+  return numbers_of(text), text
+end
+
+local function commit(key, limit, state, reset)
+  if limit.log then return state.write(reset) end
+  return write(key, state, reset)
+end
+
 local limits = {}
 local function limit_of(text)
   local known = limits[text]
   if known then return known end
   known = decode(text)
-  known.kernel, known.params = kernel_of(known[1]), known[2]
+  known.kernel, known.log, known.refund = kernel_of(known[1])
+  known.params = known[2]
   if not known.kernel then error('DIANA there is no algorithm ' .. tostring(known[1])) end
   limits[text] = known
   return known
@@ -126,17 +143,18 @@ local function held_key(key)
 end
 
 -- One denies, so the others show what they have without the charge; and in which state it denied is told.
-local function denied(word, first, count, at, now, answer, afters, texts)
+local function denied(word, first, count, at, now, answer, befores, afters, texts)
   answer[1] = 0
   for place = 1, count do
+    local key, limit = KEYS[first + place], limit_of(ARGV[at + 2 * place - 2])
     local text, last = texts[place] or '-', 5 * place - 4
     if answer[last + 1] == 1 then
-      local limit = limit_of(ARGV[at + 2 * place - 2])
-      local outcome = {limit.kernel(numbers_of(texts[place]), limit.params, 0, now)}
+      local outcome = {limit.kernel(state_of(key, limit), limit.params, 0, now)}
       for number = 1, 5 do answer[last + number] = outcome[number + 1] end
       text = ''
-    elseif afters[place] and word ~= 'look' then
-      text = write(KEYS[first + place], afters[place], answer[last + 4])
+    else
+      if limit.log then text = befores[place].told() end
+      if afters[place] and word ~= 'look' then text = commit(key, limit, afters[place], answer[last + 4]) or '' end
     end
     if #text > SHORT or (text ~= '' and call('GET', held_key(KEYS[first + place]))) then text = '' end
     answer[5 * count + 1 + place] = text
@@ -147,10 +165,26 @@ end
 -- The ordinary case: one counter, and it passes. Nothing if it is not.
 local function take_one(key, limit, cost, now)
   if cost == 0 then return end
-  local after, passed, remaining, retry, reset, delay = limit.kernel(numbers_of(call('GET', key)), limit.params, cost, now)
+  local before
+  if limit.log then before = open_log(key) else before = numbers_of(call('GET', key)) end
+  local after, passed, remaining, retry, reset, delay = limit.kernel(before, limit.params, cost, now)
   if passed == 0 then return end
-  write(key, after, reset)
+  if limit.log then after.write(reset) else write(key, after, reset) end
   return {1, 1, remaining, retry, reset, delay}
+end
+
+local function refund(first, count, at, now)
+  for place = 1, count do
+    local limit = limit_of(ARGV[at + 2 * place - 2])
+    local cost, made = string.match(ARGV[at + 2 * place - 1], '^(%d+)@(%d+)$')
+    if not cost or not limit.refund then error('DIANA this cannot be refunded by a script') end
+    local log = open_log(KEYS[first + place])
+    if log.newest then
+      local after, reset = limit.refund(log, limit.params, cost_of(cost), tonumber(made), now)
+      after.write(reset)
+    end
+  end
+  return {1}
 end
 
 local function decide(word, first, count, at, now)
@@ -158,27 +192,31 @@ local function decide(word, first, count, at, now)
     local answer = take_one(KEYS[first + 1], limit_of(ARGV[at]), cost_of(ARGV[at + 1]), now)
     if answer then return answer end
   end
-  local answer, afters, texts, allowed = {1, 0, 0, 0, 0, 0}, {}, {}, true
+  if word == 'refund' then return refund(first, count, at, now) end
+  local answer, befores, afters, texts, allowed = {1, 0, 0, 0, 0, 0}, {}, {}, {}, true
   for place = 1, count do
     local limit, cost = limit_of(ARGV[at + 2 * place - 2]), cost_of(ARGV[at + 2 * place - 1])
     local kernel, params = limit.kernel, limit.params
-    local text = call('GET', KEYS[first + place])
-    local before = numbers_of(text)
+    local key = KEYS[first + place]
+    local before, text = state_of(key, limit)
     if word == 'fill' then
       local _, _, room = kernel(before, params, 0, now)
       cost = math.min(cost, room)
+      if limit.log then before = open_log(key) end
     end
     local after, passed, remaining, retry, reset, delay = kernel(before, params, cost, now)
     if passed == 0 then allowed = false elseif cost == 0 then after = false end
     local last = 5 * place - 4
     answer[last + 1], answer[last + 2], answer[last + 3] = passed, remaining, retry
     answer[last + 4], answer[last + 5] = reset, delay
-    afters[place], texts[place] = after, text
+    befores[place], afters[place], texts[place] = before, after, text
   end
-  if not allowed then return denied(word, first, count, at, now, answer, afters, texts) end
+  if not allowed then return denied(word, first, count, at, now, answer, befores, afters, texts) end
   if word ~= 'look' then
     for place = 1, count do
-      if afters[place] then write(KEYS[first + place], afters[place], answer[5 * place]) end
+      if afters[place] then
+        commit(KEYS[first + place], limit_of(ARGV[at + 2 * place - 2]), afters[place], answer[5 * place])
+      end
       if word == 'hold' then call('SET', held_key(KEYS[first + place]), '1', 'PX', HELD) end
     end
   end
@@ -203,8 +241,8 @@ end
 
 while at <= #ARGV do
   local word, count = ARGV[at], tonumber(ARGV[at + 1])
-  if not count or not (word == 'take' or word == 'hold' or word == 'look' or word == 'fill') then
-    return redis.error_reply('DIANA a request is take, hold, look or fill and a number of counters, not ' .. tostring(word))
+  if not count or not (word == 'take' or word == 'hold' or word == 'look' or word == 'fill' or word == 'refund') then
+    return redis.error_reply('DIANA a request is take, hold, look, fill or refund and a number of counters, not ' .. tostring(word))
   end
   local fine, answer = pcall(decide, word, first, count, at + 2, now)
   if not fine then answer = type(answer) == 'table' and answer.err or tostring(answer) end
@@ -217,7 +255,7 @@ return answers
 READ = """
 -- What is there, and what time it is: the first half of a compare-and-swap.
 local answer = {redis.call('TIME')}
-for place = 1, #KEYS do answer[place + 1] = redis.call('GET', KEYS[place]) end
+for place = 1, #KEYS do answer[place + 1] = read_counter(KEYS[place]) end
 return answer
 """
 
@@ -229,7 +267,7 @@ local now, deadline = tonumber(time[1]) * 1000000 + tonumber(time[2]), tonumber(
 if deadline and now > deadline then return {TOO_LATE} end
 local found, same = {0, time}, true
 for place = 1, #KEYS do
-  local there = redis.call('GET', KEYS[place])
+  local there = read_counter(KEYS[place])
   found[place + 2] = there
   if (there or '') ~= ARGV[3 * place - 1] then same = false end
 end
@@ -238,6 +276,8 @@ for place = 1, #KEYS do
   local after, life = ARGV[3 * place], ARGV[3 * place + 1]
   if after == '-' then
     redis.call('DEL', KEYS[place])
+  elseif string.sub(after, 1, 1) == '~' then
+    write_log(KEYS[place], after, life)
   elseif after ~= '' then
     redis.call('SET', KEYS[place], after, 'PX', life)
   end
@@ -308,15 +348,26 @@ def script(name: str, *parts: str) -> Script:
 
 def acquire_script(known: Iterable[Algorithm]) -> Script:
     """One script for all algorithms that have a kernel in Lua."""
-    found = {algorithm.code: getattr(algorithm, "lua", None) for algorithm in known}
     kernels = [
-        f"if code == '{code}' then return {lua.strip()} end"
-        for code, lua in sorted(found.items())
-        if lua
+        f"if code == '{one.code}' then return {_kernel(one)} end"
+        for one in sorted(known, key=lambda one: one.code)
+        if getattr(one, "lua", None)
     ]
     constants = f"local GRACE, TOO_LATE, SHORT, WHOLE, HELD = {GRACE_MS}, {TOO_LATE}, {SHORT}, {WHOLE}, {HELD_MS}"
     choice = ["local function kernel_of(code)", *kernels, "end"]
-    return script("acquire", PRELUDE, constants, *choice, ACQUIRE)
+    return script("acquire", PRELUDE, constants, *choice, LOG, ACQUIRE)
+
+
+def _kernel(algorithm: Any) -> str:
+    """The kernel; whether its state is a log; and its refund, if it has one."""
+    lua: str = algorithm.lua.strip()
+    if not keeps_log(algorithm):
+        return lua
+    return f"{lua}, true, {getattr(algorithm, 'lua_refund', 'nil').strip()}"
+
+
+def keeps_log(algorithm: Algorithm) -> bool:
+    return bool(getattr(algorithm, "keeps_log", False))
 
 
 @cache
@@ -324,8 +375,8 @@ def scripts() -> dict[str, Script]:
     """All by name."""
     all_of_them = (
         acquire_script(algorithms().values()),
-        script("read", READ),
-        script("swap", f"local TOO_LATE = {TOO_LATE}", SWAP),
+        script("read", LOG_AS_TEXT, READ),
+        script("swap", f"local TOO_LATE = {TOO_LATE}", LOG_AS_TEXT, SWAP),
         script("reset", f"local TOO_LATE = {TOO_LATE}", RESET),
         script("init", _counts(algorithms().values()), INIT),
         script("beat", BEAT),
@@ -353,12 +404,27 @@ def wire_limit(meter: Meter) -> bytes | None:
 
 
 def wire_state(state: State) -> bytes:
+    """A log as `~` and (moment, how much) of each entry; `-` if there is nothing."""
+    if isinstance(state, Log):
+        entries = ",".join([f"{moment},{count}" for moment, count in state.entries()])
+        return b"~" + entries.encode() if entries else b"-"
     return ",".join(map(str, state)).encode() or b"-"
 
 
 def state_from_wire(text: bytes | None) -> State | None:
-    """None also for what no counter of ours can be."""
+    """None also for what no counter of ours can be. Of a log that denied, only the oldest entries may be told, and behind a `;` the newest
+    moment and how much there is besides."""
     try:
-        return tuple(map(int, text.split(b","))) if text else None
+        if not text:
+            return None
+        if not text.startswith(b"~"):
+            return tuple(map(int, text.split(b",")))
+        told, _, rest = text[1:].partition(b";")
+        numbers = iter(map(int, told.split(b",")))
+        entries = zip(numbers, numbers, strict=False)
+        if not rest:
+            return log_of(entries)
+        newest, more = map(int, rest.split(b","))
+        return partial_log(entries, newest, more)
     except ValueError:
         return None
