@@ -1,9 +1,9 @@
 """The circuit breaker of one server: may it be asked at all?
 
-Silence, not slowness, opens it: a request overran and nothing was heard from the server since it was sent; or every call overran for half
-a second; or the server refuses, or talks nonsense. One reply that is late, lost or cut is the trouble of that call alone. While it is
-open no request asks; only the keeper, after a probe with the real script, closes it. There is no half-open state in which some
-request would be the guinea pig.
+Silence, not slowness, opens it: a request overran and nothing was heard from the server since it was sent, on a machine that is not too
+busy to tell; or every call failed for half a second; or the server refuses, or talks nonsense. One reply that is late, lost or cut is
+the trouble of that call alone. While it is open no request asks; only a background thread, after a probe with the real script, closes it.
+There is no half-open state in which some request would be the guinea pig.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Breaker:
         elif isinstance(error, NoReply | TooLate):
             now = monotonic()
             self._failing_since = self._failing_since or now
-            silent = isinstance(error, Overrun) and self.heard < sent
+            silent = isinstance(error, Overrun) and not error.held_up and self.heard < sent
             if silent or now - self._failing_since >= FAILING_SECONDS:
                 self.open(error)
 

@@ -14,16 +14,20 @@ SLICES = 4
 LATE = 0.005
 """Seconds by which a wait may overrun before this process counts as held up."""
 
+BUSY = 0.001
+"""Seconds by which a wait overruns on a machine that has more to do than it can."""
 MOST_WAITS = 100
 """A process that is held up again and again ends it, too."""
 
 
 class Budget:
-    __slots__ = ("_slice", "left")
+    __slots__ = ("_slice", "held_up", "left")
 
     def __init__(self, seconds: float) -> None:
         self.left = seconds
         self._slice = seconds / SLICES
+        self.held_up = False
+        """A wait took longer than it should have."""
 
     def slice(self) -> float:
         """How long to wait at a time; a socket's time-out of 0 would mean something else."""
@@ -31,6 +35,8 @@ class Budget:
 
     def spend(self, waited: float) -> None:
         self.left -= min(waited, self._slice)
+        if waited > self._slice + BUSY:
+            self.held_up = True
 
     def wait(self, wake: threading.Lock) -> bool:
         """Until another thread releases the lock; whether it did in time."""

@@ -146,22 +146,22 @@ class Connection:
                 failure = _failure(error, began + seconds)
                 if failure.__class__ is not Overrun:
                     raise failure from None
-                budget.spend(seconds)
+                budget.spend(monotonic() - began)
                 if budget.left <= 0:
-                    return self._last_look()
+                    return self._last_look(budget)
             else:
                 ended = monotonic()
                 budget.spend(ended - began)
                 self._hear(ended)
                 return piece
 
-    def _last_look(self) -> bytes:
+    def _last_look(self, budget: Budget) -> bytes:
         """Before anything is given up, what has arrived is read: it may be this process that is late."""
         try:
             self.socket.settimeout(0)
             piece = self.socket.recv(PIECE)
         except NOTHING_YET:
-            raise Overrun from None
+            raise Overrun(budget.held_up) from None
         except OSError as error:
             _reraise_foreign(error)
             raise NoReply(f"the connection broke: {error}") from None

@@ -15,7 +15,7 @@ from time import monotonic
 from typing import Any
 
 from diana.stores.redis.connection.breaker import Breaker
-from diana.stores.redis.connection.budget import LATE, SLICES, Budget
+from diana.stores.redis.connection.budget import BUSY, LATE, SLICES, Budget
 from diana.stores.redis.connection.connection import NOTHING_YET, Connection
 from diana.stores.redis.connection.pool import Pool
 from diana.stores.redis.protocol.batch import (
@@ -92,6 +92,8 @@ class LoopLine:
         self._tick_due = 0.0
         self._held_up = 0.0
         """Seconds for which the loop was late, so far."""
+        self._was_busy = 0.0
+        """When it was last found to be late at all, by the monotonic clock."""
 
     def now(self) -> float:
         return monotonic() - self._held_up
@@ -318,6 +320,8 @@ class LoopLine:
     def _count_lateness(self) -> None:
         if self._tick is not None:
             late = monotonic() - self._tick_due
+            if late > BUSY:
+                self._was_busy = monotonic()
             if late > LATE:
                 self._held_up += late
                 self._tick_due += late
@@ -329,7 +333,8 @@ class LoopLine:
         if self._calls and self._calls[0].deadline <= self.now():
             self._readable()
         if self._calls and self._calls[0].deadline <= self.now():
-            self._break(Overrun(), self._calls[0].sent)
+            sent = self._calls[0].sent
+            self._break(Overrun(self._was_busy > sent), sent)
         now = self.now()
         for line in (self._exchanges, self._asks):
             while line and line[0][2] <= now:

@@ -42,8 +42,10 @@ class NoReply(Failure):
 
 
 class Overrun(NoReply):
-    def __init__(self) -> None:
+    def __init__(self, held_up: bool = False) -> None:
+        """`held_up`: meanwhile this process itself did not always get the processor in time, and so perhaps neither did the server."""
         super().__init__("no reply within the budget")
+        self.held_up = held_up
 
 
 class Nonsense(NoReply):
