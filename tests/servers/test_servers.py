@@ -93,7 +93,7 @@ def test_a_stolen_port_is_left_to_the_thief() -> None:
         for program in PROGRAMS.values():
             with Server(program, ports=[stolen, port := free_port()]) as server:
                 assert server.port == port
-            with pytest.raises(OSError, match="the port is taken"):
+            with pytest.raises(OSError, match=f"port {stolen} is taken"):
                 Server(program, ports=[stolen])
 
 
