@@ -3,9 +3,11 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+# How many processes run tests at once; each has servers and ports of its own.
+WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint bench docs clean
+.PHONY: help setup run test shake lint bench docs clean
 
 help:  ## show this
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## */\t/' | expand -t 12
@@ -17,7 +19,12 @@ run: $(READY)  ## run the gateway in front of a small sample service
 
 test: $(READY) lint  ## lint, type-check and run all tests
 	./.ci/install servers
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not alone"
+	$(BIN)/python -m pytest -m alone
+
+shake: $(READY)  ## run tests again and again on a machine that misbehaves; ARGS="--seconds 600 tests/gateway" chooses
+	./.ci/install servers
+	$(BIN)/python -m tests.shake $(ARGS)
 
 lint: $(READY)  ## ruff, format check, mypy strict
 	$(BIN)/ruff check .

@@ -1,17 +1,38 @@
-"""Real servers, one of each for a file of tests. Who kills or fails over starts their own."""
+"""Real servers, one of each for a file of tests. Who kills or fails over starts their own. A failed test shows their logs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import pytest
 import redis
+from hypothesis import HealthCheck, settings
 
 from tests.servers.cluster import Cluster
+from tests.servers.logs import LOGS
 from tests.servers.programs import PROGRAMS, REDIS_7
 from tests.servers.proxy import FaultProxy
 from tests.servers.sentinel import SentinelGroup
 from tests.servers.server import Server
+
+# The same examples every time, and no word about time: a process that stands still for two seconds is no slow strategy.
+settings.register_profile(
+    "steady", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("steady")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    LOGS.begin()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if report.failed:
+        report.sections += [(f"log of {name}", text) for name, text in LOGS.said() if text]
+    return report
 
 
 @pytest.fixture(scope="module", params=PROGRAMS)

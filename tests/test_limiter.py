@@ -123,7 +123,7 @@ def test_refund_takes_a_charge_back_once(spelling: str) -> None:
         {"name": 5},
         {"name": ""},
         {"clock": 5},
-        {"clock": lambda: 1.5},
+        {"clock": float},  # gives 0.0
         {"limit": "100001/day", "algo": "SL"},
     ],
     ids=str,

@@ -52,15 +52,15 @@ def test_in_a_cluster_any_node_will_do_if_it_is_called_one(cluster: Cluster) -> 
 @pytest.mark.parametrize(
     ("url", "said"),
     [
-        (f"redis://:SECRET@127.0.0.1:{free_port()}", "connection refused"),
-        (f"redis+cluster://:SECRET@127.0.0.1:{free_port()}", "no node of the cluster answers"),
-        (f"redis+sentinel://:SECRET@127.0.0.1:{free_port()}/m", "no sentinel knows a master 'm'"),
+        ("redis://:SECRET@127.0.0.1:{port}", "connection refused"),
+        ("redis+cluster://:SECRET@127.0.0.1:{port}", "no node of the cluster answers"),
+        ("redis+sentinel://:SECRET@127.0.0.1:{port}/m", "no sentinel knows a master 'm'"),
         ("redis://h?bugdet=1s", "'bugdet' is no option"),
         ("nonsense", "this is no URL of a store"),
     ],
 )
 def test_who_cannot_be_asked_is_an_error(url: str, said: str) -> None:
-    result = nodes(url)
+    result = nodes(url.format(port=free_port()))
     assert result.exit_code == 1
     assert result.output.startswith("Error: ")
     assert said in result.output

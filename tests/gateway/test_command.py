@@ -33,6 +33,10 @@ from tests.gateway.upstreams import (
 ROOT = Path(__file__).parents[2]
 DIANA = [sys.executable, "-m", "diana"]
 RULES = "limits: [{url: /, rules: [{name: three, unit: hour, rpu: 3, status: 429}]}]"
+MANY = "limits:\n" + "".join(
+    f"  - {{url: /{number}, rules: [{{unit: day, rpu: 1}}]}}\n" for number in range(4_000)
+)
+"""More to announce than a pipe holds."""
 
 Start = Callable[..., tuple["subprocess.Popen[str]", int]]
 
@@ -61,6 +65,8 @@ def start() -> Iterator[Start]:
         started.append(gateway)
         assert gateway.stdout is not None
         found = re.match(r"Diana listens on http://127\.0\.0\.1:(\d+) ", gateway.stdout.readline())
+        if not found:
+            gateway.kill()
         assert found, gateway.communicate()
         return gateway, int(found[1])
 
@@ -87,6 +93,18 @@ def test_it_forwards_limits_and_logs(start: Start, rules: str) -> None:
     assert sum('"GET / HTTP/1.1" 429 ' in line for line in lines) == 2
     assert lines[-1] == "Stopped."
     assert len(service.heads) == 3
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_while_it_still_announces_itself_is_heeded(
+    start: Start, tmp_path: Path, number: signal.Signals
+) -> None:
+    file = tmp_path / "many.yaml"
+    file.write_text(MANY)
+    gateway, _ = start("--sample", "--rules", str(file))
+    gateway.send_signal(number)
+    out, err = gateway.communicate(timeout=PATIENCE)
+    assert (out[-9:], err, gateway.returncode) == ("Stopped.\n", "", 0)
 
 
 def test_the_access_log_can_be_switched_off(start: Start, rules: str) -> None:

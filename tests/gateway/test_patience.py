@@ -11,11 +11,11 @@ import pytest
 from tests.gateway.upstreams import (
     HELLO,
     PATIENCE,
+    answered_in_time,
     connected,
     gateway_to,
     get,
     read_exactly,
-    read_head,
     says,
     status_of,
     to_the_end,
@@ -38,10 +38,8 @@ def test_nor_is_a_second_one_on_the_same_connection(sent: bytes) -> None:
     with (
         upstream(says(HELLO)) as service,
         gateway_to(service.url, head_seconds=BRIEF) as port,
-        connected(port) as client,
+        answered_in_time(port, get("/")) as (client, _),
     ):
-        client.sendall(get("/"))
-        read_head(client)
         assert read_exactly(client, 5) == b"hello"
         client.sendall(sent)
         assert to_the_end(client) == b""
@@ -52,35 +50,33 @@ def test_nor_is_the_rest_of_a_body_that_was_answered() -> None:
     with (
         upstream(says(HELLO)) as service,
         gateway_to(service.url, rules, head_seconds=BRIEF) as port,
-        connected(port) as client,
+        answered_in_time(port, get("/", "Content-Length: 100", method="POST")) as (client, head),
     ):
-        client.sendall(get("/", "Content-Length: 100", method="POST"))
-        assert read_head(client).startswith(b"HTTP/1.1 403")
+        assert head.startswith(b"HTTP/1.1 403")
         client.sendall(b"x")
         to_the_end(client)
 
 
 def test_a_slow_second_head_does_not_cut_the_first_answer() -> None:
-    asked, go_on = threading.Event(), threading.Event()
+    go_on = threading.Event()
 
     def behave(connection: socket.socket, _: bytes) -> None:
-        asked.set()
+        connection.sendall(HELLO[:-5])  # so far we know that it was in time
         assert go_on.wait(PATIENCE)
-        connection.sendall(HELLO)
+        connection.sendall(HELLO[-5:])
 
+    slow = get("/") + b"GET / HTTP/1.1\r\nHo"
     with (
         upstream(behave) as service,
         gateway_to(service.url, head_seconds=0.01) as port,
-        connected(port) as client,
+        answered_in_time(port, slow) as (client, _),
     ):
-        client.sendall(get("/") + b"GET / HTTP/1.1\r\nHo")
-        assert asked.wait(PATIENCE)
         client.settimeout(BRIEF)
         with pytest.raises(TimeoutError):
             client.recv(1)
         client.settimeout(PATIENCE)
         go_on.set()
-        assert to_the_end(client).endswith(b"hello")
+        assert to_the_end(client) == b"hello"
 
 
 @pytest.mark.parametrize("framing", ["Content-Length: 100", "Transfer-Encoding: chunked"])

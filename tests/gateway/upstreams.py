@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from diana.core.filter import App
 from diana.gateway.chain import gateway
@@ -126,6 +127,25 @@ def read_exactly(connection: socket.socket, count: int) -> bytes:
 
 def connected(port: int) -> socket.socket:
     return socket.create_connection(("127.0.0.1", port), PATIENCE)
+
+
+@contextmanager
+def answered_in_time(port: int, request: bytes) -> Iterator[tuple[socket.socket, bytes]]:
+    """A connection on which this was answered, and the head of the answer.
+
+    A gateway that is impatient with heads hangs up on us, when we stand still before we have sent one: then once more.
+    """
+    end = time.monotonic() + PATIENCE
+    while time.monotonic() < end:
+        with connected(port) as client:
+            head = b""
+            with suppress(ConnectionError):
+                client.sendall(request)
+                head = read_head(client)
+            if head:
+                yield client, head
+                return
+    raise AssertionError("it hangs up every time")
 
 
 def get(target: str, *lines: str, method: str = "GET") -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -12,7 +13,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.servers.logs import LOGS
+from tests.servers.ports import HOST, free_ports
+
 ROOT = Path(__file__).parents[2]
+
+SECONDS = 60.0
+"""After which a server that does not start, or does not stop, has failed."""
 
 Start = Callable[..., int]
 
@@ -24,10 +31,11 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
     running: list[tuple[subprocess.Popen[bytes], Path]] = []
 
     def started(*command: str) -> int:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port: int = free.getsockname()[1]
+        return next(port for port in free_ports() if listens_on(port, *command))
+
+    def listens_on(port: int, *command: str) -> bool:
         log = home / f"{port}.log"
+        LOGS.open(f"{' '.join(command[:2])} on port {port}", log)
         paths = os.pathsep.join([str(ROOT / "src"), str(ROOT), str(ROOT / "examples")])
         with log.open("wb") as output:
             process = subprocess.Popen(
@@ -38,28 +46,33 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
                 stderr=output,
             )
         running.append((process, log))
-        _until_it_is_open(process, port, log)
-        return port
+        return _listens(process, port, log)
 
     yield started
     for process, _ in running:
         process.terminate()
     for process, log in running:
         try:
-            process.wait(10)
+            process.wait(SECONDS)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
             raise AssertionError(f"it does not stop:\n{log.read_text()}") from None
+        finally:
+            LOGS.close(log)
 
 
-def _until_it_is_open(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
-    for _ in range(3_000):
-        assert process.poll() is None, log.read_text()
+def _listens(process: subprocess.Popen[bytes], port: int, log: Path) -> bool:
+    """Once it does. False: another program was there before it."""
+    for _ in range(int(SECONDS / 0.01)):
+        if process.poll() is not None:
+            told = log.read_text()
+            assert re.search("address already in use|connection in use", told, re.IGNORECASE), told
+            return False
         try:
-            socket.create_connection(("127.0.0.1", port), 1).close()
-        except OSError:
+            socket.create_connection((HOST, port), SECONDS).close()
+        except ConnectionRefusedError:
             time.sleep(0.01)
         else:
-            return
+            return True
     raise AssertionError(f"it does not start:\n{log.read_text()}")

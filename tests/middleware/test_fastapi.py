@@ -143,9 +143,10 @@ def test_one_limit_twice_on_a_route_counts_once() -> None:
 
 
 def test_several_limits_in_one_spelling() -> None:
+    search = rate_limit("2/second; 3/hour", name="search", clock=FakeClock())
     app = FastAPI()
 
-    @app.get("/", dependencies=[Depends(rate_limit("2/second; 3/hour", name="search"))])
+    @app.get("/", dependencies=[Depends(search)])
     async def home() -> str:
         return "hello"
 

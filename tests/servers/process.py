@@ -12,12 +12,16 @@ from tempfile import mkdtemp
 from types import TracebackType
 from typing import Self
 
+from tests.servers.logs import LOGS
 from tests.servers.ports import free_ports
 from tests.servers.waiting import until
 
 # The kernel kills the server when we die, however we die. By this program and not by `preexec_fn`, which may deadlock, and
 # of which newer Pythons warn, while other threads run. A server dies with the *thread* that started it: start it in the main one.
 _DIES_WITH_US = ["setpriv", "--pdeathsig", "KILL"] if which("setpriv") else []
+
+START_SECONDS = 60.0
+"""A Java machine on a busy computer takes its time."""
 
 
 class Process:
@@ -67,12 +71,14 @@ class Process:
     def freeze(self) -> None:
         """Stop it in the middle of what it does. The kernel still accepts connections for it."""
         if not self._frozen:
+            self._frozen_mark.touch()
             os.kill(self.pid, signal.SIGSTOP)
             os.waitid(os.P_PID, self.pid, os.WSTOPPED)
             self._frozen = True
 
     def thaw(self) -> None:
         if self._frozen:
+            self._frozen_mark.unlink()
             os.kill(self.pid, signal.SIGCONT)
             os.waitid(os.P_PID, self.pid, os.WCONTINUED)
             self._frozen = False
@@ -81,6 +87,7 @@ class Process:
         """Kill it as a lost machine dies: at once, frozen or not, with nothing saved."""
         self._process.kill()
         self._process.wait()
+        self._frozen_mark.unlink(missing_ok=True)
         self._frozen = False
 
     def restart(self) -> None:
@@ -91,16 +98,19 @@ class Process:
     def stop(self) -> None:
         if hasattr(self, "_process"):
             self.kill()
+        LOGS.close(self._log)
         rmtree(self.folder, ignore_errors=True)
 
     def _start(self, ports: Iterable[int]) -> int:
         for port in ports:
             if self._starts_on(port):
                 return port
-        raise OSError(f"the port is taken: {self.log}")
+        raise OSError(f"{self._program} does not start: port {port} is taken. It says:\n{self.log}")
 
     def _starts_on(self, port: int) -> bool:
         command = [*_DIES_WITH_US, *self._command(port)]
+        self._program = Path(command[len(_DIES_WITH_US)]).name
+        LOGS.open(f"{self._program} on port {port}", self._log)
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
                 command,
@@ -111,18 +121,30 @@ class Process:
                 stderr=subprocess.STDOUT,
             )
         # Its own word that it listens. An answer on the port could come from somebody who took it in between.
-        until(lambda: self._is_ready() or not self.alive, f"{command} is ready")
+        try:
+            until(
+                lambda: self._is_ready() or not self.alive,
+                f"{self._program} listens on port {port}",
+                START_SECONDS,
+            )
+        except TimeoutError as late:
+            raise RuntimeError(f"{late}. It says:\n{self.log}") from None
         if self._is_ready():
             return True
         if self.taken in self.log:
             return False
-        raise RuntimeError(f"{command} does not start: {self.log}")
+        raise RuntimeError(f"{command} does not start. It says:\n{self.log}")
 
     def _is_ready(self) -> bool:
         return self.ready in self._log.read_bytes()
 
     def _command(self, port: int) -> list[str]:
         raise NotImplementedError
+
+    @property
+    def _frozen_mark(self) -> Path:
+        """There while it is frozen on purpose: `make shake`, which stops and wakes servers at random, lets such a one sleep."""
+        return self.folder / "frozen"
 
     @property
     def _log(self) -> Path:

@@ -22,6 +22,7 @@ class Network(Protocol):
     fault: Fault
     changed: asyncio.Event
     bytes_asked: int
+    bytes_heard: int
     bytes_answered: int
 
 
@@ -93,6 +94,7 @@ class Proxied:
                     async for part in parts:
                         await self._loop.sock_sendall(self._client, part)
                         self._network.bytes_answered += len(part)
+                self._network.bytes_heard += len(piece)
 
 
 def _pause_until(changed: asyncio.Event) -> Pause:

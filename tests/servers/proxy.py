@@ -27,6 +27,8 @@ class FaultProxy:
         """Connections, since the start."""
         self.bytes_asked = 0
         """By clients, since the start, whatever became of them."""
+        self.bytes_heard = 0
+        """From the server, since the start, once they are passed on, spoilt or swallowed."""
         self.bytes_answered = 0
         """To clients, since the start."""
         self.fault = faults.passing()

@@ -22,7 +22,7 @@ class Sentinel(Server):
     def __init__(self, service: str, master: Server) -> None:
         self._orders = (
             f"sentinel monitor {service} {HOST} {master.port} {QUORUM}\n"
-            f"sentinel down-after-milliseconds {service} 500\n"
+            f"sentinel down-after-milliseconds {service} 2500\n"
             f"sentinel failover-timeout {service} 3000\n"
         )
         super().__init__(REDIS_7)

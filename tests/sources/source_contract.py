@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from queue import Empty, Queue
+from statistics import median
 from threading import Event, Thread
 from types import TracebackType
 from typing import Protocol, Self
@@ -16,7 +17,7 @@ from diana.core.errors import SourceError
 
 CHANGES = 20
 SOON = 2.0
-"""A change is there within this."""
+"""A change is there within this, on a machine that does not stand still: most of them are, on any."""
 GENEROUS = 20.0
 """For what has no bound of its own; a busy machine gets it, too."""
 
@@ -103,21 +104,23 @@ def loaded(source: Source) -> Edition:
             assert time.monotonic() < end
 
 
-def follows_changes_in_order(
-    source: Source, put: Callable[[bytes], object], within: float = SOON
-) -> None:
+def follows_changes_in_order(source: Source, put: Callable[[bytes], object]) -> None:
     """Twenty changes, each seen before the next; then twenty in a row."""
     put(b"0")
     with Following(source) as following:
         assert following.text() == b"0"
+        took = []
         for number in range(1, CHANGES + 1):
             put(b"%d" % number)
-            assert following.text(within) == b"%d" % number
+            published = time.monotonic()
+            assert following.text() == b"%d" % number
+            took.append(time.monotonic() - published)
+        assert median(took) < SOON
         for number in range(101, 101 + CHANGES):
             put(b"%d" % number)
         seen = [0]
         while seen[-1] != 100 + CHANGES:
-            seen.append(int(following.text(within)))
+            seen.append(int(following.text()))
         # Some sources tell of the last of several only; none tells of one twice, or too late.
         assert seen == sorted(set(seen))
         assert following.is_well
@@ -192,7 +195,7 @@ def ends_when_closed(source: Source) -> None:
     source.close()
     end = ended.get(timeout=GENEROUS)
     assert isinstance(end, float), end
-    assert end - closed < SOON
+    assert end - closed < GENEROUS / 2
 
 
 def refuses_what_is_too_large(source: Source, put: Callable[[bytes], object]) -> None:

@@ -15,6 +15,7 @@ from tests.servers.ports import free_port
 from tests.servers.waiting import until
 from tests.servers.web import Visit, WebServer
 from tests.sources.documents import ANY, document, local_file, rules_threads, version
+from tests.sources.patience import ANSWER_SECONDS, be_patient
 
 WRONG = b"url: /\nrules:\n  - {unit: day, rpu: none}\n"
 
@@ -75,6 +76,7 @@ def silent(visit: Visit) -> None:
     visit.web.released.wait()
 
 
+@pytest.mark.usefixtures("starts_soon")
 @pytest.mark.parametrize("fault", [refused, silent])
 def test_who_starts_without_the_centre_starts_soon_with_the_local_rules_and_heals(
     web: WebServer, tmp_path: Path, fault: object
@@ -82,7 +84,7 @@ def test_who_starts_without_the_centre_starts_soon_with_the_local_rules_and_heal
     web.fault = fault  # type: ignore[assignment]
     begin = monotonic()
     guard = Guard.from_file(local_file(tmp_path, web.url))
-    assert monotonic() - begin < 1.9
+    assert monotonic() - begin < ANSWER_SECONDS - 5, "it waited for an answer"
     assert guard.check(ANY).decisions[0].limit == 1
     until(lambda: guard.troubles, "the trouble is seen")
     web.released.set()
@@ -278,8 +280,12 @@ def test_a_start_that_fails_leaves_nothing_behind(web: WebServer, tmp_path: Path
     until(lambda: rules_threads() == before, "no thread is left")
 
 
+@pytest.mark.usefixtures("starts_soon")
 def test_a_centre_that_is_waited_for_is_a_trouble_and_no_complaint(
-    web: WebServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    web: WebServer,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     web.fault = silent
     guard = Guard.from_file(local_file(tmp_path, web.url))
@@ -288,6 +294,7 @@ def test_a_centre_that_is_waited_for_is_a_trouble_and_no_complaint(
     web.released.set()
     web.fault = None
     caplog.clear()
+    be_patient(monkeypatch)
     quick = Guard.from_file(local_file(tmp_path, web.url))
     assert quick.troubles == ()
     assert "can be had again" not in caplog.text

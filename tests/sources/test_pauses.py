@@ -47,7 +47,8 @@ def test_what_somebody_has_frozen_stays_frozen() -> None:
         frozen = gc.get_freeze_count()
         with giving_way():
             pass
-        assert gc.get_freeze_count() == frozen
+        # Some of it may be freed meanwhile, by whatever else runs here; nothing is added, and it is not thawed.
+        assert frozen / 2 < gc.get_freeze_count() <= frozen
     finally:
         gc.unfreeze()
 

@@ -149,7 +149,7 @@ def test_a_line_that_is_cut_is_an_error_at_once(url: str, server: Server) -> Non
     with Watched(url) as watched:
         until(lambda: listeners(server), "it listens")
         server.ask("CLIENT", "KILL", "TYPE", "pubsub")
-        until(lambda: watched.over, "the loss is seen", within=5)
+        until(lambda: watched.over, "the loss is seen")
         assert watched.error is not None
 
 
@@ -162,7 +162,7 @@ def test_a_line_that_is_dead_is_found_out(
     with Watched(proxy.url) as watched:
         until(lambda: listeners(redis7), "it listens")
         fault(proxy)  # type: ignore[operator]
-        until(lambda: watched.over, "the loss is found out", within=10)
+        until(lambda: watched.over, "the loss is found out")
         assert watched.error is not None
 
 

@@ -22,6 +22,7 @@ from tests.servers.ports import HOST, free_port
 from tests.servers.proxy import FaultProxy
 from tests.servers.waiting import until
 from tests.servers.zookeeper import ZooKeeper
+from tests.sources.patience import ANSWER_SECONDS
 from tests.sources.source_contract import (
     Following,
     ends_when_closed,
@@ -32,8 +33,8 @@ from tests.sources.source_contract import (
     refuses_what_is_too_large,
 )
 
-NOTICED = 3.0
-"""A server that is frozen is found out within this."""
+NOTICED = 12.0
+"""A server that is frozen is found out within this: it takes a second, but who stands still sees it later."""
 
 
 class Nodes:
@@ -65,16 +66,16 @@ def path(request: pytest.FixtureRequest) -> str:
     return f"/rules/{request.node.name}"
 
 
-@pytest.fixture(autouse=True)
-def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A busy machine shall not look like a lost server."""
-    monkeypatch.setattr("diana.sources.zookeeper_session.ANSWER_SECONDS", 10.0)
+@pytest.fixture
+def brisk(patient: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where an answer is waited for in vain."""
+    monkeypatch.setattr("diana.sources.zookeeper_session.ANSWER_SECONDS", 1.0)
 
 
 @pytest.fixture
-def brisk(patient: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where it does matter."""
-    monkeypatch.setattr("diana.sources.zookeeper_session.ANSWER_SECONDS", 1.0)
+def steady(patient: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where one server's answer is waited for in vain, and the other's is not."""
+    monkeypatch.setattr("diana.sources.zookeeper_session.ANSWER_SECONDS", 4.0)
 
 
 @pytest.fixture
@@ -195,7 +196,7 @@ def test_frozen_at_the_start(zookeeper: ZooKeeper, nodes: Nodes, path: str) -> N
         zookeeper.thaw()
 
 
-@pytest.mark.usefixtures("brisk")
+@pytest.mark.usefixtures("steady")
 def test_one_of_two_is_frozen_and_nobody_notices(
     zookeeper: ZooKeeper, nodes: Nodes, path: str
 ) -> None:
@@ -208,7 +209,7 @@ def test_one_of_two_is_frozen_and_nobody_notices(
             assert following.text() == b"0"
             proxy.black_hole()
             nodes.put(path, b"1")
-            assert following.text(2 * NOTICED) == b"1"
+            assert following.text() == b"1"
             nodes.put(path, b"2")
             assert following.text() == b"2"
             assert following.is_well
@@ -293,7 +294,6 @@ def test_a_wrong_url_says_what_to_write(url: str, said: str) -> None:
     assert "s3cr3t" not in str(wrong.value)
 
 
-@pytest.mark.usefixtures("brisk")
 def test_a_dead_first_server_leaves_enough_of_the_start_to_the_next(
     zookeeper: ZooKeeper, nodes: Nodes, path: str
 ) -> None:
@@ -301,7 +301,7 @@ def test_a_dead_first_server_leaves_enough_of_the_start_to_the_next(
     source = ZooKeeperSource.from_url(f"zookeeper://{HOST}:{free_port()},{zookeeper.where}{path}")
     begin = time.monotonic()
     assert source.load().text == b"0"
-    assert time.monotonic() - begin < 0.95
+    assert time.monotonic() - begin < ANSWER_SECONDS - 5
     source.close()
 
 

@@ -56,12 +56,12 @@ def demo(rules: Path | None, host: str, port: int) -> None:
     except OSError as error:
         raise click.ClickException(f"cannot listen on {host}:{port}: {error.strerror}") from None
     address = f"http://{host}:{server.server_port}/"
-    click.echo(f"Diana guards {address} by {len(guard.policy.rules)} rules:")
-    for rule in guard.policy.rules:
-        click.echo(f"  {rule}")
-    click.echo()
-    click.echo(TRY.format(address=address))
     try:
+        click.echo(f"Diana guards {address} by {len(guard.policy.rules)} rules:")
+        for rule in guard.policy.rules:
+            click.echo(f"  {rule}")
+        click.echo()
+        click.echo(TRY.format(address=address))
         server.serve_forever()
     except KeyboardInterrupt:
         click.echo("\nStopped.")

@@ -140,8 +140,13 @@ def gateway(
         except ConfigError as error:
             raise click.ClickException(_told(error, rules)) from None
         address = f"http://{_shown(listening.getsockname())}"
-        _introduce(guard.policy, address, "a sample service" if sample else upstream or "")
-        server.serve(app, listening, grace_seconds=max(1, round(grace)))
+        behind = "a sample service" if sample else upstream or ""
+        server.serve(
+            app,
+            listening,
+            grace_seconds=max(1, round(grace)),
+            announce=lambda: _introduce(guard.policy, address, behind),
+        )
     click.echo("Stopped.")
 
 

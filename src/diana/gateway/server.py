@@ -7,7 +7,7 @@ import logging
 import signal
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -32,10 +32,17 @@ def bound_socket(host: str, port: int) -> socket.socket:
         raise ConfigError(f"cannot listen on {shown}:{port}: {error.strerror}") from None
 
 
-def serve(app: App, listening: socket.socket, *, grace_seconds: int) -> None:
-    """Until SIGINT or SIGTERM; then whatever is under way may finish, for so long."""
+def serve(
+    app: App,
+    listening: socket.socket,
+    *,
+    grace_seconds: int,
+    announce: Callable[[], None] = lambda: None,
+) -> None:
+    """Until SIGINT or SIGTERM, which are heeded from before the announcement on; then whatever is under way may finish, for so long."""
     server = _server(app, grace_seconds)
     with _heeded_signals(server):
+        announce()
         server.run(sockets=[listening])
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from statistics import median
 from threading import Event, Thread
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -18,11 +18,16 @@ from diana.core.limit import limit_from_spelling
 from diana.core.meter import Meter, meter_from_limit
 from diana.core.plugins import algorithms
 from diana.stores.redis.store import RedisStore
+from tests.servers.awake import awake_seconds
 from tests.servers.waiting import until
 
 BUDGET = 0.3
+PATIENT = 5.0
+"""A budget for tests that are not about it: a machine that stands still shall not look like a lost store."""
 MARGIN = 1.5
 """What a busy machine may add to a bound."""
+BACK = 10.0
+"""Seconds after which a store that is well again is asked again; it takes one or two, but who stands still sees it later."""
 STALL = 1.5
 """An event loop that is later than this was held up by us: a busy machine alone does not do that."""
 CALLERS = 8
@@ -32,6 +37,7 @@ PLENTY = 10**9
 
 class Told(NamedTuple):
     began: float
+    """By the clock of those who are awake: for how long this process stood still is not the store's doing."""
     took: float
     decision: Decision
 
@@ -83,20 +89,24 @@ class Callers:
 
     def until_global(self, within: float = 30.0) -> float:
         """Nobody is told anything degraded any more; gives how long that took."""
-        began = time.monotonic()
+        began = awake_seconds()
 
         def all_global() -> bool:
             last = list(self.told)[-5 * CALLERS :]
             return all(one.began >= began and not one.decision.degraded for one in last)
 
         until(all_global, "it is counted globally again", within)
-        return time.monotonic() - began
+        return awake_seconds() - began
 
     def slowest(self, since: float = 0.0) -> float:
         return max(one.took for one in self.since(since))
 
+    def usual(self, since: float) -> float:
+        """How long most of those took who began later."""
+        return median(one.took for one in self.since(since))
+
     def _tell(self, began: float, decision: Decision) -> None:
-        self.told.append(Told(began, time.monotonic() - began, decision))
+        self.told.append(Told(began, awake_seconds() - began, decision))
 
 
 class InThreads(Callers):
@@ -108,7 +118,7 @@ class InThreads(Callers):
         key = self.keys[number % len(self.keys)]
         try:
             while not self._enough.wait(PAUSE):
-                began = time.monotonic()
+                began = awake_seconds()
                 self._tell(began, self.store.decide([(self.meter, key, 1)])[0])
         except BaseException as error:
             self.errors.append(error)
@@ -127,7 +137,7 @@ class InTasks(Callers):
         try:
             while not self._enough.is_set():
                 await asyncio.sleep(PAUSE)
-                began = time.monotonic()
+                began = awake_seconds()
                 told = await self.store.asynchronous.decide([(self.meter, key, 1)])
                 self._tell(began, told[0])
         except BaseException as error:
@@ -135,9 +145,9 @@ class InTasks(Callers):
 
     async def _watch(self) -> None:
         while not self._enough.is_set():
-            asleep = time.monotonic()
+            asleep = awake_seconds()
             await asyncio.sleep(PAUSE)
-            stall = time.monotonic() - asleep - PAUSE
+            stall = awake_seconds() - asleep - PAUSE
             self.longest_stall = max(self.longest_stall, stall)
 
 
@@ -183,6 +193,11 @@ def changes(caplog: pytest.LogCaptureFixture) -> list[str]:
     said = [record.getMessage() for record in caplog.records if record.name == "diana"]
     words = {"unreachable": "lost", "is back": "back"}
     return [short for text in said for long, short in words.items() if long in text]
+
+
+def comes_and_goes(said: list[str]) -> bool:
+    """It was lost and came back, once or, where the server stood still meanwhile, again; each was said once."""
+    return said != [] and said == ["lost", "back"] * (len(said) // 2)
 
 
 def complaints(caplog: pytest.LogCaptureFixture) -> list[str]:

@@ -12,7 +12,7 @@ from tests.servers.programs import REDIS_7
 from tests.servers.proxy import FaultProxy
 from tests.servers.server import Server
 from tests.servers.waiting import until
-from tests.stores.redis.callers import meter, opened, until_asked, used, window
+from tests.stores.redis.callers import PATIENT, meter, opened, until_asked, used, window
 
 NODES = 4
 RATE = 100
@@ -27,7 +27,8 @@ class Tally(NamedTuple):
     here: int
     wide: int
     """Of a limit that is never reached."""
-    seconds: float
+    began: float
+    ended: float
 
 
 class Outage(NamedTuple):
@@ -77,13 +78,14 @@ def cut_off(seconds: float, before: float = 0.3) -> Outage:
             for end in (end for pair in pairs for end in pair):
                 end.close()
     here = sum(one.here for one in told)
-    bound = RATE * max(one.seconds for one in told) + 2 * RATE + NODES
+    seconds = max(one.ended for one in told) - min(one.began for one in told)
+    bound = RATE * seconds + 2 * RATE + NODES
     return Outage(here + sum(one.there for one in told), here, bound, charged)
 
 
 def node(url: str, conductor: Connection) -> None:
     """Asks as long as it is told to, and tells how many passed."""
-    with opened(url) as store:
+    with opened(url, PATIENT) as store:
         until(lambda: store.decider()._fallback.nodes == NODES, "all nodes are known")
         conductor.send("ready")
         for seconds in iter(conductor.recv, None):
@@ -95,7 +97,7 @@ def node(url: str, conductor: Connection) -> None:
                 there += told.allowed and not told.degraded
                 wide += store.decide([(window(), "k", 1)])[0].allowed
                 time.sleep(max(0.0, PACE - (time.monotonic() - now)))
-            conductor.send(Tally(there, here, wide, time.monotonic() - begin))
+            conductor.send(Tally(there, here, wide, begin, time.monotonic()))
         until(lambda: not store.lost, "it is back")
         until(lambda: not store.decider()._fallback.owes(), "all is settled")
         conductor.send("settled")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from time import monotonic
+from statistics import median
 
 import pytest
 
@@ -13,9 +13,11 @@ from diana.core.decision import Decision
 from diana.stores.redis.connection.topology import slot_of_key
 from diana.stores.redis.protocol.wire import Plans
 from diana.stores.redis.store import RedisStore
+from tests.servers.awake import awake_seconds
 from tests.servers.cluster import Cluster
 from tests.servers.waiting import until
 from tests.stores.redis.callers import (
+    BACK,
     BUDGET,
     MARGIN,
     SIDES,
@@ -38,7 +40,7 @@ def slot(key: str) -> int:
 def store(cluster: Cluster) -> Iterator[RedisStore]:
     cluster.flush()
     day = window()
-    with opened(cluster.url) as store:
+    with opened(cluster.url, 3.0) as store:
         for key in KEYS:
             until_asked(store, day, key)
         yield store
@@ -117,7 +119,7 @@ def test_slots_move_under_load(side: Side, store: RedisStore, cluster: Cluster) 
     assert callers.errors == []
     assert not store.lost
     assert store.counts()["breaker_opened"] == 0
-    until(lambda: store.counts()["settled"] == len(callers.passed_here()), "all is settled", 5)
+    until(lambda: store.counts()["settled"] == len(callers.passed_here()), "all is settled")
     passed = len(callers.passed_there()) + len(callers.passed_here())
     assert sum(used(store, day, key) for key in KEYS[:8]) == passed
 
@@ -158,8 +160,8 @@ def test_a_frozen_master_hurts_only_its_slots(
         took = callers.until_global()
     assert callers.errors == []
     assert {one.decision.key for one in meanwhile if one.decision.degraded} <= hurt
-    assert callers.slowest() < BUDGET + MARGIN
-    assert took < 3
+    assert callers.slowest() < store.budget + MARGIN
+    assert took < BACK
 
 
 def test_a_frozen_master_does_not_keep_connections_to_others_from_new_loops(
@@ -175,12 +177,14 @@ def test_a_frozen_master_does_not_keep_connections_to_others_from_new_loops(
     try:
         until(lambda: decided(store, [Charge(day, hurt)], "threads")[0].degraded, "it is missed")
         # Each has a loop of its own, so each needs a connection of its own, while the keeper waits for the frozen one.
-        end, told = monotonic() + 2.0, []
-        while monotonic() < end:
+        end, told, took = awake_seconds() + 2.0, list[Decision](), list[float]()
+        while (began := awake_seconds()) < end:
             told += decided(store, [Charge(day, well)], "tasks")
+            took.append(awake_seconds() - began)
     finally:
         frozen.thaw()
     assert not any(one.degraded for one in told)
+    assert median(took) < BUDGET
     until(lambda: not store.lost, "all are well again")
 
 
@@ -192,7 +196,7 @@ def test_a_replica_takes_over(side: Side, caplog: pytest.LogCaptureFixture) -> N
             until_asked(store, day, key)
         with side(store, day, KEYS[:8]) as callers:
             cluster.kill_master(cluster.masters().index(cluster.node_of_slot(slot(KEYS[0]))))
-            callers.until_global(within=20)
+            callers.until_global()
             assert not store.lost
         assert callers.errors == []
         assert callers.slowest() < BUDGET + MARGIN

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from time import monotonic
 
 import pytest
 
@@ -38,6 +39,7 @@ def store(redis7: Server) -> Iterator[RedisStore]:
 
 def test_100_000_requests_on_a_limit_of_ten_per_minute(redis7: Server) -> None:
     """By the server's own clock, from threads and from tasks."""
+    began = monotonic()
     with opened(redis7.url) as store, acquisitions(redis7) as asked:
         minute = meter("flood", rpu=10, unit_us=MINUTE_US)
         charges = [Charge(minute, "k")]
@@ -48,10 +50,12 @@ def test_100_000_requests_on_a_limit_of_ten_per_minute(redis7: Server) -> None:
             return sum([bool((await decide(charges))[0]) for _ in range(50_000)])
 
         passed += asyncio.run(flood())
-        assert 10 <= passed <= 20  # one more every six seconds
-        assert store.counts()["trips"] <= 36
-        assert store.counts()["deny_cache_hits"] >= 100_000 - 36
-    assert 11 <= len(asked) <= 36
+        # One more every six seconds, and each time one who is denied before and one after.
+        most = 10 + (monotonic() - began) / 6
+        assert 10 <= passed <= most
+        assert store.counts()["trips"] <= 2 * most
+        assert store.counts()["deny_cache_hits"] >= 100_000 - 2 * most
+    assert 11 <= len(asked) <= 2 * most
 
 
 @pytest.mark.parametrize("code", algorithms())

@@ -15,7 +15,7 @@ from diana.stores.redis.store import RedisStore
 from tests.servers.programs import REDIS_7
 from tests.servers.server import Server
 from tests.servers.waiting import until
-from tests.stores.redis.callers import meter, opened, until_asked, used, window
+from tests.stores.redis.callers import PATIENT, meter, opened, until_asked, used, window
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def server() -> Iterator[Server]:
 
 @pytest.fixture
 def store(server: Server) -> Iterator[RedisStore]:
-    with opened(server.url) as store:
+    with opened(server.url, PATIENT) as store:
         until_asked(store, window())
         yield store
 
@@ -148,7 +148,7 @@ def test_the_setting_says_how_many_share_when_nobody_knows(server: Server) -> No
 
 
 def test_live_nodes_share(server: Server, store: RedisStore) -> None:
-    with opened(server.url), opened(server.url), opened(server.url) as last:
+    with opened(server.url), opened(server.url), opened(server.url, PATIENT) as last:
         until(lambda: len(nodes_of_store(server.url)) == 4, "all four are heard of")
         assert {node.pid for node in nodes_of_store(server.url)} == {os.getpid()}
         until(

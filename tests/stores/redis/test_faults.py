@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable
-from time import monotonic, sleep
+from time import sleep
 from typing import Any
 
 import pytest
 
+from tests.servers.awake import awake_seconds
 from tests.servers.proxy import FaultProxy
 from tests.servers.server import Server
 from tests.servers.waiting import until
 from tests.stores.redis.callers import (
+    BACK,
     BUDGET,
     MARGIN,
     SIDES,
     STALL,
     Side,
     changes,
+    comes_and_goes,
     complaints,
     opened,
     window,
@@ -53,17 +56,17 @@ def test_a_server_that(
         with side(store, day) as callers:
             FAULTS[fault](proxy)
             until(lambda: store.lost, "the breaker is open")
-            alone = monotonic()
+            alone = awake_seconds()
             callers.until_degraded()
-            slowest_alone = callers.slowest(alone)
+            usual_alone = callers.usual(alone)
             proxy.pass_on()
             took = callers.until_global()
         assert callers.errors == []
         assert callers.slowest() < BUDGET + MARGIN
-        assert slowest_alone < BUDGET
+        assert usual_alone < BUDGET / 3
         assert callers.longest_stall < STALL
-        assert took < 3
-        assert changes(caplog) == ["lost", "back"]
+        assert took < BACK
+        assert comes_and_goes(changes(caplog))
         assert complaints(caplog) == []
 
 
@@ -81,7 +84,7 @@ def test_a_store_that_is_out_of_reach_from_the_start(
         proxy.pass_on()
         with side(store, day) as callers:
             callers.until_global()
-        assert changes(caplog) == ["lost", "back"]
+        assert comes_and_goes(changes(caplog))
 
 
 @SIDES
@@ -97,10 +100,10 @@ def test_slow_names_hold_nobody(
     monkeypatch.setattr(socket, "getaddrinfo", slow)
     day = window()
     with opened(proxy.url, 0.05) as store:
-        began = monotonic()
+        began = awake_seconds()
         told = [store.decide([(day, "k", 1)])[0] for _ in range(50)]
         # Who comes first finds out. If all did, it would take 50 budgets.
-        assert monotonic() - began < 1.0
+        assert awake_seconds() - began < 1.0
         assert all(one.degraded for one in told)
         monkeypatch.setattr(socket, "getaddrinfo", found)
         with side(store, day) as callers:
@@ -113,7 +116,7 @@ def test_a_store_that_cannot_be_found_holds_only_the_first(kind: str, proxy: Fau
     proxy.black_hole()
     service = "/limits" if kind == "redis+sentinel" else ""
     with opened(proxy.url.replace("redis", kind) + service, 0.05) as store:
-        began = monotonic()
+        began = awake_seconds()
         told = [store.decide([(window(), "k", 1)])[0] for _ in range(50)]
-        assert monotonic() - began < 0.5
+        assert awake_seconds() - began < 1.0, "as long as twenty of fifty budgets"
         assert all(one.degraded for one in told)

@@ -83,7 +83,7 @@ def test_many_loops_that_come_and_go(store: RedisStore) -> None:
 
 def test_what_was_let_pass_uncharged_is_not_refunded_to_somebody_else() -> None:
     with Server(REDIS_7) as server:
-        store = RedisStore.from_url(server.url, budget_us=50_000)
+        store = RedisStore.from_url(server.url, budget_us=3_000_000)
         limiter = Limiter("3/day", algo="W", store=store, name="r", when_down="open")
         until(lambda: not limiter.take("x").degraded, "it counts globally")
         server.freeze()
@@ -99,7 +99,7 @@ def test_what_was_let_pass_uncharged_is_not_refunded_to_somebody_else() -> None:
 
 def test_what_was_charged_there_is_not_refunded_here() -> None:
     with Server(REDIS_7) as server:
-        store = RedisStore.from_url(server.url, budget_us=50_000)
+        store = RedisStore.from_url(server.url, budget_us=3_000_000)
         limiter = Limiter("4/day", algo="W", store=store, name="r")
         until(lambda: not limiter.take("x").degraded, "it counts globally")
         there = [limiter.take("a") for _ in range(4)]

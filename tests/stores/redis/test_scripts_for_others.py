@@ -105,15 +105,15 @@ def test_flushed_they_are_published_again(
     limit = "diana:limit:diana:again|TB|second"
     until(lambda: redis7.ask("EXISTS", limit), "the limit is known")
     redis7.ask(*flush)
-    until(lambda: is_published(redis7), "scripts are published again", within=5)
-    until(lambda: redis7.ask("EXISTS", limit), "the limit is known again", within=5)
+    until(lambda: is_published(redis7), "scripts are published again")
+    until(lambda: redis7.ask("EXISTS", limit), "the limit is known again")
 
 
 def test_every_master_of_a_cluster_has_them(cluster: Cluster) -> None:
     with opened(cluster.url):
         until(lambda: _all_have_them(cluster), "they are everywhere")
         cluster.nodes[1].ask("SCRIPT", "FLUSH")
-        until(lambda: _all_have_them(cluster), "they are everywhere again", within=5)
+        until(lambda: _all_have_them(cluster), "they are everywhere again")
         client: Any = cluster.client()
         published = [client.get(f"diana:script:{name}") for name in scripts()]
         assert published == HASHES

@@ -1,0 +1,1 @@
+"""Make tests that fail by timing fail soon: `make shake`, see CONTRIBUTING.md."""
