@@ -72,6 +72,23 @@ def test_imports_point_to_the_left(path: Path) -> None:
             )
 
 
+ROOMS_OF_SOURCES = ["document", "places", "rules", "following"]
+"""As on the map in `sources/__init__.py`."""
+
+
+@pytest.mark.parametrize(
+    "path", sorted((SOURCE / "sources").rglob("*.py")), ids=lambda path: path.name
+)
+def test_sources_know_only_what_stands_above_them_on_their_map(path: Path) -> None:
+    room = path.relative_to(SOURCE / "sources").parts[0].removesuffix(".py")
+    if room == "__init__":
+        return
+    for module in imports(path):
+        if module.startswith("diana.sources."):
+            other = module.split(".")[2]
+            assert ROOMS_OF_SOURCES.index(other) <= ROOMS_OF_SOURCES.index(room), module
+
+
 @pytest.mark.parametrize("path", sorted((SOURCE / "core").glob("*.py")), ids=lambda path: path.name)
 def test_core_knows_the_standard_library_only_and_no_clock_io_or_log(path: Path) -> None:
     for module in imports(path):

@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 
 from diana import load_rules
 from diana.cli.main import diana
-from diana.sources.redis import RedisSource
+from diana.sources.places.redis import RedisSource
 from tests.servers.ports import free_port
 from tests.servers.programs import VALKEY_9
 from tests.servers.server import Server
@@ -152,7 +152,7 @@ def test_of_two_operators_the_second_is_told(
     monkeypatch.setattr("click.confirm", thinks)
     result = run("push", new, url)
     assert result.exit_code == 1
-    assert "was changed by somebody else meanwhile; look again" in result.output
+    assert "has changed since it was read; run the command again" in result.output
     assert there(url) == other.read_text()
 
 

@@ -181,7 +181,7 @@ IN_A_SETTING: list[tuple[str, int, int, str, str]] = [
     "write second, minute, hour, day, or a number with ms, s, m, h or d such as 30s or 5m"),
     ("nodes: 0", 1, 8, "nodes", "'0' is no whole number from 1; write digits such as 10"),
     ("store: redis://:secret@host/x", 1, 8, "store", "behind the host stands the number of a database, such as /0"),
-    ("rules_from: {keep: x}", 1, 13, "rules_from", "from where? write url: and the URL of the rules"),
+    ("rules_from: {keep: x}", 1, 13, "rules_from", "rules_from has no url; write url: and the URL of the rules"),
     ("rules_from: {url: 'http://x', kept: x}", 1, 31, "rules_from.kept", "'kept' is no field here; did you mean keep?"),
     ("rules_from: http://me:secret@x/", 1, 13, "rules_from", NO_PASSWORD),
     ("rules_from: file://etc/x", 1, 13, "rules_from", "a file is written file:///path/of/rules.yaml, with three slashes"),

@@ -13,9 +13,9 @@ from diana.core.contracts import Editable, Edition, Source
 from diana.core.errors import ConfigError, SourceError
 from diana.core.policy import Policy
 from diana.sources import is_url, open_source
-from diana.sources.address import shown_url
-from diana.sources.difference import difference
-from diana.sources.file import FileSource
+from diana.sources.document.difference import difference
+from diana.sources.places.address import shown_url
+from diana.sources.places.file import FileSource
 from diana.sources.rules import load_rules, rules_from_remote, settings_in
 
 URL_HELP = "file, http(s), etcd, redis, zookeeper, or an installed plug-in's"

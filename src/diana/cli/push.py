@@ -18,7 +18,7 @@ from diana.cli.centre import (
     version_of,
 )
 from diana.core.errors import ConfigError
-from diana.sources.address import shown_url
+from diana.sources.places.address import shown_url
 from diana.sources.rules import rules_from_remote
 
 

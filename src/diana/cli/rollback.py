@@ -15,7 +15,7 @@ from diana.cli.centre import (
     there_now,
     version_of,
 )
-from diana.sources.address import shown_url
+from diana.sources.places.address import shown_url
 from diana.sources.rules import rules_from_remote
 
 

@@ -11,8 +11,8 @@ import click
 from diana.cli.centre import URL_HELP, count_of, say_difference
 from diana.core.errors import ConfigError, SourceError
 from diana.core.policy import Policy
-from diana.sources.live import LiveRules
-from diana.sources.troubles import Trouble
+from diana.sources.following.live import LiveRules
+from diana.sources.following.problems import Problem
 
 LOOK_SECONDS = 0.2
 
@@ -48,7 +48,7 @@ class Told:
         self._live = live
         self._policy = live.policy
         self._left = count
-        self._troubles: tuple[Trouble, ...] = ()
+        self._problems: tuple[Problem, ...] = ()
 
     def swap(self, policy: Policy) -> None:
         if policy is self._policy:
@@ -62,12 +62,12 @@ class Told:
                 self.enough.set()
 
     def look(self) -> None:
-        troubles = self._live.troubles
-        if troubles != self._troubles:
-            self._troubles = troubles
-            for trouble in troubles:
-                click.secho(f"{now()} {trouble.message}", fg="red")
-            if not troubles:
+        problems = self._live.problems
+        if problems != self._problems:
+            self._problems = problems
+            for problem in problems:
+                click.secho(f"{now()} {problem.message}", fg="red")
+            if not problems:
                 click.secho(f"{now()} all is well again", fg="green")
 
 

@@ -8,14 +8,13 @@ from pathlib import Path
 
 from diana.core.errors import ConfigError, SourceError
 from diana.core.policy import Policy, Settings
-from diana.sources.compiler import compile_policy
-from diana.sources.document import Mapping as Fields
-from diana.sources.document import Node, documents_from_bytes
-from diana.sources.file import FileSource
-from diana.sources.parts import Origin
-from diana.sources.pauses import let_go
-from diana.sources.reader import Mistakes, all_at_once
-from diana.sources.schema import SETTINGS, RulesFile, environment, read_file, read_remote
+from diana.sources.document.compiler import compile_policy
+from diana.sources.document.joined_files import Origin
+from diana.sources.document.reader import Mistakes, all_at_once
+from diana.sources.document.schema import SETTINGS, RulesFile, environment, read_file, read_remote
+from diana.sources.document.yaml_tree import Mapping as Fields
+from diana.sources.document.yaml_tree import Node, documents_from_bytes, free_gradually
+from diana.sources.places.file import FileSource
 
 
 def load_rules(path: str | Path, *, environ: Mapping[str, str] | None = None) -> Policy:
@@ -84,6 +83,6 @@ def _compiled(
     file: RulesFile, mistakes: Mistakes, content: bytes, start: Settings | None
 ) -> Policy:
     policy = compile_policy(file, mistakes, sha256(content).hexdigest()[:12], start)
-    let_go(file.blocks)
+    free_gradually(file.blocks)
     mistakes.raise_any()
     return policy

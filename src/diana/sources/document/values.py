@@ -12,8 +12,8 @@ from diana.core.errors import ConfigError, shown
 from diana.core.plugins import algorithm_from_spelling
 from diana.core.rule import Body
 from diana.core.url import url_from_spelling
-from diana.sources.document import Mapping, Node, Scalar
-from diana.sources.reader import choice, duration, listing, mistake, placed, scalar, text
+from diana.sources.document.reader import choice, duration, listing, mistake, placed, scalar, text
+from diana.sources.document.yaml_tree import Mapping, Node, Scalar
 
 _METHOD = re.compile(r"[A-Z][A-Z-]{0,31}")
 _NAMESPACE = re.compile(r"[A-Za-z0-9_.-]{1,64}")

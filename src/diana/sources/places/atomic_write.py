@@ -1,4 +1,4 @@
-"""A file that is replaced whole or not at all, by one at a time."""
+"""Writing a file whole or not at all, by one process at a time."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ except ModuleNotFoundError:  # a system without them
     fcntl = None  # type: ignore[assignment]
 
 
-def replace(path: Path, text: bytes, like: Path | None = None) -> None:
-    """Behind a symlink, too; with the mode and, as far as we may, the owner of what was there, or of the file it is to be `like`."""
-    target = real(path)
-    # A name that nobody can guess or share: several guards of one process may keep a copy at the same place.
+def write_atomically(path: Path, text: bytes, like: Path | None = None) -> None:
+    """Through a symlink, too; with the mode and, where permitted, the owner of the old file, or of the file it is to be `like`."""
+    target = resolve_links(path)
+    # A random name: several guards of one process may write to the same path.
     new = target.with_name(f".{target.name}.{token_hex(8)}.new")
     try:
         with new.open("xb") as file:
-            _look_like(like or target, file)
+            _copy_owner_and_mode(like or target, file)
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
@@ -38,27 +38,27 @@ def replace(path: Path, text: bytes, like: Path | None = None) -> None:
             new.unlink()
 
 
-def real(path: Path) -> Path:
-    """Where the links lead."""
+def resolve_links(path: Path) -> Path:
+    """The file that a path leads to."""
     return Path(os.path.realpath(path))
 
 
 @contextmanager
-def one_at_a_time(folder: Path) -> Iterator[None]:
-    """Whoever compares and writes in this folder does so alone. The folder itself is locked: so no file is left behind."""
+def folder_lock(folder: Path) -> Iterator[None]:
+    """One process at a time compares and writes in this folder. The folder itself is locked, so no lock file is left behind."""
     if fcntl is None:
         yield
         return
-    held = os.open(folder, os.O_RDONLY)
+    descriptor = os.open(folder, os.O_RDONLY)
     try:
         with suppress(OSError):  # some network drives lock no folder; there, comparing has to do
-            fcntl.flock(held, fcntl.LOCK_EX)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
     finally:
-        os.close(held)
+        os.close(descriptor)
 
 
-def _look_like(other: Path, file: BinaryIO) -> None:
+def _copy_owner_and_mode(other: Path, file: BinaryIO) -> None:
     if not hasattr(os, "chown"):  # a system with other rights than these
         return
     try:

@@ -18,9 +18,8 @@ from diana.core.plugins import algorithms, entries, plugin
 from diana.core.policy import RulesFrom
 from diana.core.rule import Place
 from diana.sources import check_source
-from diana.sources.document import Mapping, Node, Sequence, consumed
-from diana.sources.filters import filter_reader
-from diana.sources.reader import (
+from diana.sources.document.filters import filter_reader
+from diana.sources.document.reader import (
     Field,
     Mistakes,
     Read,
@@ -38,7 +37,7 @@ from diana.sources.reader import (
     text,
     whole,
 )
-from diana.sources.values import (
+from diana.sources.document.values import (
     algorithm,
     answer_body,
     budget,
@@ -49,6 +48,7 @@ from diana.sources.values import (
     status,
     url_pattern,
 )
+from diana.sources.document.yaml_tree import Mapping, Node, Sequence, drain
 
 SETTINGS = (
     "store", "local_store", "store_budget", "namespace", "nodes", "rules_from", "identity", "missing", "response", "filters", "dashboard",
@@ -91,7 +91,7 @@ def read_file(
 
 
 def read_remote(documents: list[Node], mistakes: Mistakes) -> RulesFile:
-    """What a remote document says. Limits and defaults only: whoever can write rules must not be able to move the counters elsewhere."""
+    """What a remote document says. Limits and defaults only: an author of rules must not be able to move the counters elsewhere."""
     if not documents:
         mistakes.add(
             ConfigError(
@@ -103,17 +103,17 @@ def read_remote(documents: list[Node], mistakes: Mistakes) -> RulesFile:
 
 
 def _without_settings(node: Node, mistakes: Mistakes) -> Node:
-    """A setting is one mistake, whatever it says: nobody is to read its value."""
+    """A setting is one mistake, whatever it says: its value is not read."""
     if not isinstance(node, Mapping):
         return node
-    kept = []
+    rules_only = []
     for key, value in node.pairs:
         if key.text.lower() in SETTINGS:
             said = f"{key.text} is a setting; a remote document holds limits and defaults only: put it into each node's own file"
             mistakes.add(mistake(key, key.text.lower(), said))
         else:
-            kept.append((key, value))
-    return Mapping(node.line, node.column, kept)
+            rules_only.append((key, value))
+    return Mapping(node.line, node.column, rules_only)
 
 
 class _Schema:
@@ -171,7 +171,7 @@ class _Schema:
         if not node.items:
             raise ConfigError("the list is empty; write at least one url with rules")
         blocks = []
-        for number, item in enumerate(consumed(node.items)):
+        for number, item in enumerate(drain(node.items)):
             if self._mistakes.full:
                 break
             here = f"{path}[{number}]"
@@ -212,7 +212,7 @@ class _Schema:
         if not node.items:
             raise ConfigError("the list is empty; write at least one rule, or remove the url")
         rules = []
-        for number, item in enumerate(consumed(node.items)):
+        for number, item in enumerate(drain(node.items)):
             if self._mistakes.full:
                 break
             here = f"{path}[{number}]"
@@ -275,7 +275,7 @@ class _Schema:
         readers: dict[str, Read] = {"url": self._source, "keep": text}
         found = fields(node, path, readers, self._mistakes)
         if "url" not in found:
-            raise ConfigError("from where? write url: and the URL of the rules")
+            raise ConfigError("rules_from has no url; write url: and the URL of the rules")
         return RulesFrom(found["url"].value, found["keep"].value if "keep" in found else None)
 
     def _source(self, node: Node, path: str) -> str:

@@ -18,10 +18,10 @@ from typing import Any
 
 from diana.core.contracts import Edition
 from diana.core.errors import ConfigError, SourceError
-from diana.sources.address import Address, Endpoint, address_from_url
-from diana.sources.document import LARGEST_BYTES
-from diana.sources.etcd_talk import Question, Refused, Talk
-from diana.sources.servers import Lost, Servers
+from diana.sources.document.yaml_tree import LARGEST_BYTES
+from diana.sources.places.address import Address, Endpoint, address_from_url
+from diana.sources.places.etcd_client import Call, Payload, Refused
+from diana.sources.places.servers import ServerLost, Servers
 
 EXAMPLE = "etcd://host:2379/diana/rules"
 TLS_OPTIONS = {"ca": "ca=/etc/ssl/ca.pem", "cert": "cert=client.pem", "key": "key=client.key"}
@@ -48,7 +48,7 @@ class EtcdSource:
         return self._load(self._address.path)
 
     def watch(self, known: Edition) -> Iterator[Edition]:
-        return self._servers.follow(known, self._later, self.load)
+        return self._servers.follow(known, self._changes_after, self.load)
 
     def close(self) -> None:
         self._servers.closed.set()
@@ -62,18 +62,20 @@ class EtcdSource:
         if seen is not None:
             puts.append(_put(_previous(path), seen.text))
         same = {"target": "MOD", "result": "EQUAL", "mod_revision": seen_revision}
-        question = {"compare": [_key(path) | same], "success": puts}
-        # Whoever answers a reading is given the change, and nobody else: asked twice, it might conflict with itself.
+        payload = {"compare": [_key(path) | same], "success": puts}
+        # The server that answers a read gets the change, and no other: sent twice, it might conflict with itself.
         self._servers.ask(lambda endpoint: self._revision(endpoint, path))
         endpoint = self._servers.current
         try:
-            answer = self._ask(endpoint, "/v3/kv/txn", question, PUBLISH_SECONDS)
-        except Lost as error:
+            answer = self._ask(endpoint, "/v3/kv/txn", payload, PUBLISH_SECONDS)
+        except ServerLost as error:
             raise SourceError(
-                f"{endpoint}: {error}; the rules may be published or not, look again"
+                f"{endpoint}: {error}; the rules may or may not be published; check before retrying"
             ) from None
         if not answer.get("succeeded"):
-            raise SourceError(f"the key {path} was changed by somebody else meanwhile; look again")
+            raise SourceError(
+                f"the key {path} has changed since it was read; run the command again"
+            )
         return Edition(text, str(_number(_part(answer, "header").get("revision"))))
 
     def previous(self) -> Edition:
@@ -85,22 +87,22 @@ class EtcdSource:
             raise SourceError(f"there is no key {path} in etcd")
         return _edition(answer)
 
-    def _later(self, endpoint: Endpoint, known: Edition) -> Iterator[Edition]:
+    def _changes_after(self, endpoint: Endpoint, known: Edition) -> Iterator[Edition]:
         # With an expired token etcd refuses; loading gets a new one, or an answer that is final.
         with suppress(Refused):
             yield from self._streamed(endpoint, known)
 
     def _streamed(self, endpoint: Endpoint, known: Edition) -> Iterator[Edition]:
         start = _key(self._address.path) | {"start_revision": str(int(known.version) + 1)}
-        question = {"create_request": start}
-        with Talk(endpoint, self._tls, "/v3/watch", question, self._token) as stream:
+        payload = {"create_request": start}
+        with Call(endpoint, self._tls, "/v3/watch", payload, self._token) as stream:
             while not self._servers.closed.is_set():
-                told = stream.told(SILENCE_SECONDS)
-                if told is None:
+                message = stream.next_message(SILENCE_SECONDS)
+                if message is None:
                     if self._has_changed_in_silence(endpoint, known):
                         return
                     continue
-                result = _part(told, "result")
+                result = _part(message, "result")
                 if result.get("canceled"):  # compacted, or not allowed (any more)
                     return
                 for event in _parts(result, "events"):
@@ -119,30 +121,30 @@ class EtcdSource:
         found = self._range(endpoint, _key(path) | {"keys_only": True})
         return None if found is None else str(_number(found.get("mod_revision")))
 
-    def _range(self, endpoint: Endpoint, question: Question) -> dict[str, Any] | None:
-        answer = self._ask(endpoint, "/v3/kv/range", question)
+    def _range(self, endpoint: Endpoint, payload: Payload) -> dict[str, Any] | None:
+        answer = self._ask(endpoint, "/v3/kv/range", payload)
         return next(iter(_parts(answer, "kvs")), None)
 
     def _ask(
-        self, endpoint: Endpoint, path: str, question: Question, seconds: float | None = None
+        self, endpoint: Endpoint, path: str, payload: Payload, seconds: float | None = None
     ) -> dict[str, Any]:
         if self._token:
             try:
-                with Talk(endpoint, self._tls, path, question, self._token, seconds) as talk:
-                    return talk.answer()
+                with Call(endpoint, self._tls, path, payload, self._token, seconds) as call:
+                    return call.answer()
             except Refused:
                 self._token = ""  # it has expired, maybe; with a new one, the answer is final
         if self._address.user:
             self._token = self._authenticated(endpoint)
-        with Talk(endpoint, self._tls, path, question, self._token, seconds) as talk:
-            return talk.answer()
+        with Call(endpoint, self._tls, path, payload, self._token, seconds) as call:
+            return call.answer()
 
     def _authenticated(self, endpoint: Endpoint) -> str:
-        question = {"name": self._address.user, "password": self._address.password}
-        with Talk(endpoint, self._tls, "/v3/auth/authenticate", question) as talk:
-            token = talk.answer().get("token")
+        payload = {"name": self._address.user, "password": self._address.password}
+        with Call(endpoint, self._tls, "/v3/auth/authenticate", payload) as call:
+            token = call.answer().get("token")
         if not isinstance(token, str) or not (token.isascii() and token.isprintable()):
-            raise Lost("answers with something that is not etcd's JSON")
+            raise ServerLost("unexpected reply: not etcd's JSON")
         return token
 
 
@@ -180,11 +182,11 @@ def _previous(path: str) -> str:
     return f"{path}.previous"
 
 
-def _put(path: str, text: bytes) -> Question:
+def _put(path: str, text: bytes) -> Payload:
     return {"request_put": _key(path) | {"value": b64encode(text).decode()}}
 
 
-def _key(path: str) -> Question:
+def _key(path: str) -> Payload:
     return {"key": b64encode(path.encode()).decode()}
 
 
@@ -192,7 +194,7 @@ def _edition(kv: dict[str, Any]) -> Edition:
     try:
         text = b64decode(kv.get("value", ""), validate=True)
     except (TypeError, ValueError):
-        raise Lost("answers with something that is not etcd's JSON") from None
+        raise ServerLost("unexpected reply: not etcd's JSON") from None
     if len(text) > LARGEST_BYTES:
         raise SourceError(f"more than {LARGEST_BYTES:,} bytes; split the rules")
     return Edition(text, str(_number(kv.get("mod_revision"))))
@@ -202,18 +204,18 @@ def _number(value: object) -> int:
     """etcd's JSON spells 64-bit numbers as texts."""
     if isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) < 20:
         return int(value)
-    raise Lost("answers with something that is not etcd's JSON")
+    raise ServerLost("unexpected reply: not etcd's JSON")
 
 
 def _part(answer: dict[str, Any], name: str) -> dict[str, Any]:
     part = answer.get(name)
     if not isinstance(part, dict):
-        raise Lost("answers with something that is not etcd's JSON")
+        raise ServerLost("unexpected reply: not etcd's JSON")
     return part
 
 
 def _parts(answer: dict[str, Any], name: str) -> list[dict[str, Any]]:
     parts = answer.get(name, [])
     if not isinstance(parts, list) or not all(isinstance(part, dict) for part in parts):
-        raise Lost("answers with something that is not etcd's JSON")
+        raise ServerLost("unexpected reply: not etcd's JSON")
     return parts

@@ -50,14 +50,14 @@ def address_from_url(url: str, example: str, known: Mapping[str, str]) -> Addres
         given = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
     except ValueError:  # which may quote a password
         raise ConfigError(f"the URL of the rules cannot be read; {ESCAPED}") from None
-    refuse_odd_cuts(rest)
+    refuse_unescaped(rest)
     credentials, _, hosts = parts.netloc.rpartition("@")
     user, _, password = credentials.partition(":")
     if not colon or not hosts:
         raise ConfigError(f"the URL of the rules names no host; write {example}")
     path = unquote(parts.path)
     if not path.strip("/"):
-        raise ConfigError(f"where are the rules? write their path behind the hosts: {example}")
+        raise ConfigError(f"the URL of the rules has no path; write it after the hosts: {example}")
     return Address(
         scheme.lower(),
         tuple(_endpoint(host, example) for host in hosts.split(",")),
@@ -74,11 +74,11 @@ def shown_url(url: str) -> str:
     return url if not colon else f"{scheme}://{rest.partition('?')[0].rpartition('@')[2]}"
 
 
-def refuse_odd_cuts(rest: str) -> None:
+def refuse_unescaped(rest: str) -> None:
     """What stands behind the ://, if a sign in a password ends the hosts too early: part of it would be taken for a host, and shown."""
     behind = "".join(re.split("([/?#])", rest, maxsplit=1)[1:])
     if "#" in behind or "@" in behind:
-        raise ConfigError(f"the URL of the rules is cut in an odd place; {ESCAPED}")
+        raise ConfigError(f"the URL of the rules has an unescaped character; {ESCAPED}")
 
 
 def _options(given: list[tuple[str, str]], known: Mapping[str, str]) -> dict[str, str]:

@@ -13,10 +13,10 @@ from typing import Any
 
 from diana.core.contracts import Edition
 from diana.core.errors import ConfigError, SourceError
-from diana.sources.address import Address, Endpoint, address_from_url
-from diana.sources.document import LARGEST_BYTES
-from diana.sources.servers import Lost, Servers
-from diana.sources.zookeeper_session import NOT_ALLOWED, Session, said
+from diana.sources.document.yaml_tree import LARGEST_BYTES
+from diana.sources.places.address import Address, Endpoint, address_from_url
+from diana.sources.places.servers import ServerLost, Servers
+from diana.sources.places.zookeeper_session import NOT_ALLOWED, Session, error_text
 
 EXAMPLE = "zookeeper://host:2181/diana/rules"
 OPTIONS = {"auth": "auth=digest:user:password"}
@@ -34,7 +34,7 @@ class ZooKeeperSource:
         self._servers = Servers(address.endpoints)
         first = FIRST_SECONDS if len(address.endpoints) > 1 else None
         self._session = Session(_auth(address), self._servers.closed, first)
-        self._told = Event()
+        self._notified = Event()
 
     @classmethod
     def from_url(cls, url: str) -> ZooKeeperSource:
@@ -55,17 +55,17 @@ class ZooKeeperSource:
         return self._load(self._path)
 
     def watch(self, known: Edition) -> Iterator[Edition]:
-        return self._servers.follow(known, self._later, self.load)
+        return self._servers.follow(known, self._changes_after, self.load)
 
     def close(self) -> None:
         self._servers.closed.set()
-        self._told.set()
+        self._notified.set()
         self._session.end()
 
     def publish(self, text: bytes, seen: Edition | None) -> Edition:
         if len(text) > LARGEST_BYTES:
             raise SourceError(f"more than {LARGEST_BYTES:,} bytes; split the rules")
-        # Whoever answers a reading is given the change, and nobody else: asked twice, it might conflict with itself.
+        # The server that answers a read gets the change, and no other: sent twice, it might conflict with itself.
         there = self._servers.ask(lambda endpoint: self._stat(endpoint, self._path))
         if (there and str(there.mzxid)) != (seen and seen.version):
             raise self._conflict()
@@ -74,8 +74,8 @@ class ZooKeeperSource:
             if seen is None:
                 return self._create(endpoint, text)
             return self._replace(endpoint, text, seen, there.version)
-        except Lost as error:
-            hint = "the rules may be published or not, look again"
+        except ServerLost as error:
+            hint = "the rules may or may not be published; check before retrying"
             if len(text) + (0 if seen is None else len(seen.text)) > LONGEST_PACKET:
                 hint = "ZooKeeper takes at most 1 MB (jute.maxbuffer), the previous rules included"
             raise SourceError(f"{endpoint}: {error}; {hint}") from None
@@ -130,10 +130,10 @@ class ZooKeeperSource:
             return self._conflict()
         if any(isinstance(one, NoAuthError) for one in errors):
             return SourceError(NOT_ALLOWED)
-        return SourceError(f"{self._path} cannot be written: {', '.join(map(said, errors))}")
+        return SourceError(f"{self._path} cannot be written: {', '.join(map(error_text, errors))}")
 
     def _conflict(self) -> SourceError:
-        return SourceError(f"{self._path} was changed by somebody else meanwhile; look again")
+        return SourceError(f"{self._path} has changed since it was read; run the command again")
 
     def _load(self, path: str) -> Edition:
         edition = self._servers.ask(lambda endpoint: self._read(endpoint, path))
@@ -141,12 +141,12 @@ class ZooKeeperSource:
             raise SourceError(f"there is no node {path} in ZooKeeper")
         return edition
 
-    def _later(self, endpoint: Endpoint, known: Edition) -> Iterator[Edition]:
+    def _changes_after(self, endpoint: Endpoint, known: Edition) -> Iterator[Edition]:
         while not self._servers.closed.is_set():
-            self._told.clear()
-            stat = self._stat(endpoint, self._path, self._tell)
+            self._notified.clear()
+            stat = self._stat(endpoint, self._path, self._notify)
             if stat is not None and str(stat.mzxid) == known.version:
-                self._told.wait(SILENCE_SECONDS)
+                self._notified.wait(SILENCE_SECONDS)
                 continue
             edition = None if stat is None else self._read(endpoint, self._path)
             if edition is None:
@@ -154,9 +154,9 @@ class ZooKeeperSource:
             known = edition
             yield known
 
-    def _tell(self, _: object) -> None:
+    def _notify(self, _: object) -> None:
         """Of a change, or of a lost connection: a look shows which."""
-        self._told.set()
+        self._notified.set()
 
     def _read(self, endpoint: Endpoint, path: str) -> Edition | None:
         from kazoo.exceptions import NoNodeError
@@ -197,7 +197,9 @@ def _auth(address: Address) -> list[tuple[str, str]]:
         return []
     scheme, _, credentials = address.options["auth"].partition(":")
     if scheme != "digest" or ":" not in credentials.strip(":"):
-        raise ConfigError("who are you to ZooKeeper? write ?auth=digest:user:password")
+        raise ConfigError(
+            "these are no credentials for ZooKeeper; write ?auth=digest:user:password"
+        )
     return [(scheme, credentials)]
 
 

@@ -13,15 +13,15 @@ from threading import Event, Thread
 from typing import Any
 
 from diana.core.errors import SourceError
-from diana.sources.address import Endpoint
-from diana.sources.servers import Lost
+from diana.sources.places.address import Endpoint
+from diana.sources.places.servers import ServerLost
 
 SESSION_SECONDS = 4.0
 """What most servers allow at least."""
 ANSWER_SECONDS = 1.0
-NOT_ALLOWED = "ZooKeeper says this is not allowed; write ?auth=digest:user:password behind the path"
+NOT_ALLOWED = "ZooKeeper: permission denied; write ?auth=digest:user:password behind the path"
 
-# kazoo tells of every attempt to connect, several times a second; what is wrong is said by whoever uses the source, once.
+# kazoo tells of every attempt to connect, several times a second; the user of the source reports what is wrong, once.
 log = logging.getLogger("diana.kazoo")
 log.setLevel(logging.CRITICAL)
 
@@ -38,24 +38,24 @@ class Session:
 
     @property
     def identity(self) -> Any:
-        """By which a server knows it; None if it has none now."""
+        """The session id and password; None without a session."""
         return None if self._client is None else self._client.client_id
 
     @property
     def acl(self) -> list[Any] | None:
-        """New nodes are for those who know the same secret; without one, for everybody, as is ZooKeeper's way."""
+        """New nodes are for clients with the same credentials; without any, for all, as is ZooKeeper's way."""
         from kazoo.security import CREATOR_ALL_ACL
 
         return CREATOR_ALL_ACL if self._auth else None
 
     def ask(
-        self, endpoint: Endpoint, question: Callable[[Any], Any], seconds: float | None = None
+        self, endpoint: Endpoint, request: Callable[[Any], Any], seconds: float | None = None
     ) -> Any:
         """The answer to one of kazoo's asynchronous calls, in time. That a node is there, or is not, comes as kazoo's error."""
         client = self._connected(endpoint)
         try:
-            return _answered(lambda: question(client), seconds or ANSWER_SECONDS)
-        except Lost:
+            return _answered(lambda: request(client), seconds or ANSWER_SECONDS)
+        except ServerLost:
             self.end()
             raise
 
@@ -79,10 +79,10 @@ class Session:
         seconds, self._first_seconds = self._first_seconds or ANSWER_SECONDS, None
         if not client.start_async().wait(seconds):
             self.end()
-            raise Lost(f"no session within {seconds:g} s")
-        if self._closed.is_set():  # and nobody else will end it
+            raise ServerLost(f"no session within {seconds:g} s")
+        if self._closed.is_set():  # close() came before the client was there to be ended
             self.end()
-            raise Lost("closed")
+            raise ServerLost("closed")
         return client
 
 
@@ -105,18 +105,18 @@ def _answered(ask: Callable[[], Any], seconds: float) -> Any:
     except (NoNodeError, NodeExistsError):
         raise
     except KazooTimeoutError:
-        raise Lost(f"no answer within {seconds:g} s") from None
+        raise ServerLost(f"no answer within {seconds:g} s") from None
     except (ConnectionClosedError, ConnectionLoss, SessionExpiredError, SessionMovedError) as error:
-        raise Lost(said(error)) from None
+        raise ServerLost(error_text(error)) from None
     except (NoAuthError, AuthFailedError):
         raise SourceError(NOT_ALLOWED) from None
     except KazooException as error:
-        raise SourceError(f"ZooKeeper says {said(error)}") from None
+        raise SourceError(f"ZooKeeper error: {error_text(error)}") from None
     except OSError as error:
-        raise Lost(error.strerror or said(error)) from None
+        raise ServerLost(error.strerror or error_text(error)) from None
 
 
-def said(error: Exception) -> str:
+def error_text(error: Exception) -> str:
     return str(error) or type(error).__name__
 
 

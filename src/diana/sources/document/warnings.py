@@ -1,4 +1,4 @@
-"""Legal, but probably not what was meant: what `diana check` warns of."""
+"""Legal, but probably not what was meant: the warnings of `diana check`."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from diana.core.policy import Warning
 from diana.core.rule import Rule
 from diana.core.tree import SegmentTree
 from diana.core.url import Url
-from diana.sources.schema import RulesFile
+from diana.sources.document.schema import RulesFile
 
 CHOSEN_BY_CLIENTS = {"account": "header X-Account-Id", "device": "header X-Device-Id"}
 """Who is asking, if the file does not say."""
 
 
-def suspicions(
+def warnings_of(
     file: RulesFile, rules: list[Rule], exempt: list[tuple[Url, int]]
 ) -> Iterator[Warning]:
     """`rules` are those that are asked, `exempt` the urls that blocks leave alone."""
@@ -43,8 +43,8 @@ def _identities_that_clients_choose(file: RulesFile, rules: list[Rule]) -> Itera
 def _scopes_that_were_not_meant(file: RulesFile, rules: list[Rule]) -> Iterator[Warning]:
     asked = {rule.place for rule in rules}
     default = file.defaults.get("scope")
-    given = [fields for block in file.blocks for fields in block.rules if fields.place in asked]
-    for fields in given:
+    written = [fields for block in file.blocks for fields in block.rules if fields.place in asked]
+    for fields in written:
         scope = fields.fields.get("scope", default)
         if "store" in file.settings and scope is None:
             yield Warning(

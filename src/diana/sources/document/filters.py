@@ -11,8 +11,8 @@ from diana.core.errors import ConfigError, shown
 from diana.core.filter import Filter, FilterLine, made
 from diana.core.plugins import entries, plugin
 from diana.core.rule import Place
-from diana.sources.document import Mapping, Node, Scalar, Sequence
-from diana.sources.reader import Field, Mistakes, Read, fields, mapping, placed, text
+from diana.sources.document.reader import Field, Mistakes, Read, fields, mapping, placed, text
+from diana.sources.document.yaml_tree import Mapping, Node, Scalar, Sequence
 
 _WHOLE = re.compile(r"0|[1-9][0-9]{0,15}")
 

@@ -1,7 +1,7 @@
 """Rules that change while they are used: from a file, and from a config centre that wins over it and may vanish.
 
     file ──▶ last good file ─┐
-                             ├─▶ policy ──▶ whoever follows
+                             ├─▶ policy ──▶ the guard that follows
     centre ─▶ last good ─────┘
 
 Each source has a thread that loads, watches, and after an error tries again with a jittered pause. What cannot be read, or says nothing,
@@ -16,7 +16,6 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
-from random import SystemRandom
 from threading import Event, Lock, Thread
 from weakref import WeakMethod, WeakSet
 
@@ -24,25 +23,25 @@ from diana.core.contracts import Edition, Source
 from diana.core.errors import ConfigError, SourceError
 from diana.core.policy import Policy, Settings
 from diana.sources import is_url, open_source
-from diana.sources.address import shown_url
-from diana.sources.compiler import NEEDS_RESTART
-from diana.sources.kept import Kept
-from diana.sources.pauses import giving_way, let_go
-from diana.sources.replacing import real
+from diana.sources.document.compiler import NEEDS_RESTART
+from diana.sources.document.yaml_tree import free_gradually
+from diana.sources.following.backoff import Backoff
+from diana.sources.following.local_copy import LocalCopy
+from diana.sources.following.low_impact import low_impact
+from diana.sources.following.problems import Problem, Problems
+from diana.sources.places.address import shown_url
+from diana.sources.places.atomic_write import resolve_links
 from diana.sources.rules import rules_from_bytes, rules_from_remote
-from diana.sources.troubles import Trouble, Troubles
 
 log = logging.getLogger("diana")
 
-PATIENCE_SECONDS = 1.0
+START_WAIT_SECONDS = 1.0
 """Start is never delayed by more than this."""
-FIRST_PAUSE, LONGEST_PAUSE = 0.1, 1.0
-MANY, JUDGED_SECONDS = 1_000, 0.1
+MANY_RULES = 1_000
+IN_USE_SECONDS = 0.1
+"""For so long requests may still be decided by rules that were replaced."""
 
 Swap = Callable[[Policy], object]
-
-_random = SystemRandom()
-"""Not the one that everybody shares: whoever seeds that one wants to see the same again. And each forked child has its own."""
 
 
 class LiveRules:
@@ -53,7 +52,7 @@ class LiveRules:
         self._lock = Lock()
         self._closed = Event()
         self._swap: WeakMethod[Swap] | None = None
-        self._troubles = Troubles()
+        self._problems = Problems()
         self._wheres: dict[str, str | Path] = {}
         self._sources: dict[str, Source] = {}
         self.changes = 0
@@ -61,9 +60,9 @@ class LiveRules:
         self._file: bytes | None = None
         self._remote: bytes | None = None
         self._remote_name = "remote rules"
-        self._kept: Kept | None = None
-        self._told_of: dict[str, object] = {}
-        self._heard = Event()
+        self._local_copy: LocalCopy | None = None
+        self._warned_of: dict[str, object] = {}
+        self._remote_loaded = Event()
         self._end: SimpleQueue[None] = SimpleQueue()
         _living.add(self)
         try:
@@ -76,14 +75,14 @@ class LiveRules:
             raise
 
     @property
-    def troubles(self) -> tuple[Trouble, ...]:
-        """What is wrong now; nothing, if all is well."""
-        return self._troubles.now()
+    def problems(self) -> tuple[Problem, ...]:
+        """What is wrong now; empty if nothing is."""
+        return self._problems.now()
 
     def follow(self, swap: Swap) -> None:
-        """Be told of every change, by a method of whoever is told; when that is gone, so are the threads."""
+        """Call this method on every change. When its object is gone, so are the threads."""
         with self._lock:
-            # The collector may strike anywhere, with any lock held: what it calls must take none. A SimpleQueue is made for that.
+            # The garbage collector may run anywhere, with any lock held: what it calls must take none. A SimpleQueue is made for that.
             self._swap = WeakMethod(swap, lambda _: self._end.put(None))
             swap(self.policy)
         self._close_at_the_end()
@@ -102,7 +101,7 @@ class LiveRules:
         Thread(target=wait, daemon=True, name="diana-rules-end").start()
 
     def _start_with_file(self, where: str | Path) -> None:
-        source = self._opened("file", where)
+        source = self._open("file", where)
         try:
             edition = source.load()
         except SourceError as error:
@@ -113,20 +112,20 @@ class LiveRules:
         self._start = self.policy.settings
         rules_from = self._start.rules_from
         if rules_from is not None:
-            self._kept = self._kept_at(rules_from.keep, where)
+            self._local_copy = self._local_copy_at(rules_from.keep, where)
             self._remote_name = shown_url(rules_from.url)
-            self._opened("remote", rules_from.url)
-            self._troubles.await_first("remote", "the remote rules are not there yet")
+            self._open("remote", rules_from.url)
+            self._problems.expect("remote", "the remote rules are not loaded yet")
             self._run("remote", rules_from.url, None)
-            if not self._heard.wait(PATIENCE_SECONDS):
-                log.warning("the remote rules are not there yet; going on with what is here")
+            if not self._remote_loaded.wait(START_WAIT_SECONDS):
+                log.warning("remote rules not loaded yet; starting without them")
             if self._remote is None:
-                self._take_kept()
+                self._use_local_copy()
         self._run("file", where if is_url(where) else Path(where).absolute(), edition)
 
     def _start_without_file(self, url: str) -> None:
         """There is nothing to fall back on, so the first edition has to be there."""
-        source = self._opened("remote", url)
+        source = self._open("remote", url)
         self._where = self._remote_name = shown_url(url)
         edition = source.load()
         self.policy = rules_from_remote(edition.text, self._remote_name)
@@ -134,102 +133,102 @@ class LiveRules:
         self._remote = edition.text
         self._run("remote", url, edition)
 
-    def _kept_at(self, keep: str | None, where: str | Path) -> Kept | None:
+    def _local_copy_at(self, keep: str | None, where: str | Path) -> LocalCopy | None:
         if keep is None:
             return None
         path = Path(keep).absolute()
-        if not is_url(where) and real(path) == real(Path(where)):
+        if not is_url(where) and resolve_links(path) == resolve_links(Path(where)):
             raise ConfigError(
                 f"{self._where}: keep is this very file, which it would overwrite; write another path"
             )
-        return Kept(path, self._troubles, self._closed)
+        return LocalCopy(path, self._problems, self._closed)
 
     def restart(self) -> None:
         """In a forked child: the parent's threads and connections are the parent's."""
         if not self._closed.is_set():
             self._lock, self._end = Lock(), SimpleQueue()
-            self._troubles.after_fork()
-            self._closed, self._heard = Event(), Event()
-            if self._kept is not None:
-                self._kept.after_fork(self._closed)
+            self._problems.after_fork()
+            self._closed, self._remote_loaded = Event(), Event()
+            if self._local_copy is not None:
+                self._local_copy.after_fork(self._closed)
             for name, where in list(self._wheres.items()):
-                self._opened(name, where)
+                self._open(name, where)
                 self._run(name, where, None)
             if self._swap is not None:
                 self._close_at_the_end()
 
-    def _opened(self, name: str, where: str | Path) -> Source:
-        """From now on it is closed with the others, also if the start fails."""
+    def _open(self, name: str, where: str | Path) -> Source:
+        """Closed with the others from now on, also if the start fails."""
         source = self._sources[name] = open_source(where)
         return source
 
     def _run(self, name: str, where: str | Path, known: Edition | None) -> None:
         self._wheres[name] = where
-        work = partial(self._keep_up, name, self._sources[name], known)
+        work = partial(self._follow, name, self._sources[name], known)
         Thread(target=work, daemon=True, name=f"diana-rules-{name}").start()
 
-    def _keep_up(self, name: str, source: Source, known: Edition | None) -> None:
-        failures = 0
+    def _follow(self, name: str, source: Source, known: Edition | None) -> None:
+        backoff = Backoff()
         while not self._closed.is_set():
             try:
-                if known is None or failures:
+                if known is None or backoff.is_retry:
                     known = source.load()
-                    self._take_again(name, known)
-                    self._heard.set()
-                failures = 0
+                    self._apply_if_changed(name, known)
+                    self._remote_loaded.set()
+                backoff.reset()
                 for edition in source.watch(known):
                     known = edition
-                    self._take(name, edition)
+                    self._apply(name, edition)
             except SourceError as error:
-                self._complain(name, str(error))
+                self._report(name, str(error))
             except Exception as error:
-                log.debug("a source of rules failed", exc_info=True)
-                self._complain(name, f"{type(error).__name__}: {error}")
-            failures += 1
-            pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(failures, 10))
-            self._closed.wait(pause * (0.5 + _random.random() / 2))
+                log.debug("rules source failed", exc_info=True)
+                self._report(name, f"{type(error).__name__}: {error}")
+            self._closed.wait(backoff.next_seconds())
 
-    def _take_again(self, name: str, edition: Edition) -> None:
+    def _apply_if_changed(self, name: str, edition: Edition) -> None:
         """What is there after a loss: the rules in force, most of the time."""
         if edition.text == (self._file if name == "file" else self._remote):
-            self._troubles.well(name)
+            self._problems.clear(name)
         else:
-            self._take(name, edition)
+            self._apply(name, edition)
 
-    def _take(self, name: str, edition: Edition) -> None:
+    def _apply(self, name: str, edition: Edition) -> None:
         """Swap in what came, if it is right."""
         with self._lock:
             changed: dict[str, object] = {}
             file = edition.text if name == "file" else self._file
             remote = edition.text if name == "remote" else self._remote
             try:
-                with giving_way():
+                with low_impact():
                     if name == "file":
-                        policy = self._wanted(edition.text)
+                        policy = self._after_restart(edition.text)
                         changed = self._changed(policy.settings)
                     if remote is not None or changed:
                         policy = self._compiled(file, remote)
             except ConfigError as error:
-                self._troubles.complain(name, str(error))
+                self._problems.report(name, str(error))
                 return
             self._file, self._remote = file, remote
             if name == "file":
-                self._tell_of(changed)
+                self._warn_of_restart(changed)
             old, self.policy = self.policy, policy
             self.changes += 1
-            told = None if self._swap is None else self._swap()
-            if told is not None:
-                told(policy)
-            self._troubles.well(name)  # only now: whoever sees it finds the new rules in force
+            swap = self._swap() if self._swap is not None else None
+            if swap is not None:
+                swap(policy)
+            self._problems.clear(
+                name
+            )  # only now: when a problem is gone, the new rules are in force
         log.info("%s rules, version %s, are in force", len(policy.rules), policy.version)
-        if name == "remote" and self._kept is not None:
-            self._kept.write(edition.text)
-        if len(old.rules) >= MANY:
-            # Whoever is being judged by them is done by then, and does not have to free them all.
-            self._closed.wait(JUDGED_SECONDS)
+        if name == "remote" and self._local_copy is not None:
+            self._local_copy.write(edition.text)
+        if len(old.rules) >= MANY_RULES:
+            # Requests decided by them are done by then, and none has to free them all.
+            self._closed.wait(IN_USE_SECONDS)
             rules = list(old.rules)
             del old
-            let_go(rules)
+            free_gradually(rules)
 
     def _compiled(self, file: bytes | None, remote: bytes | None) -> Policy:
         if remote is None and file is not None:
@@ -238,40 +237,40 @@ class LiveRules:
             remote or b"", self._remote_name, local=file, environ=self._environ, start=self._start
         )
 
-    def _wanted(self, file: bytes) -> Policy:
+    def _after_restart(self, file: bytes) -> Policy:
         """What the file says, as it would be after a restart."""
         return rules_from_bytes(file, self._where, environ=self._environ)
 
-    def _take_kept(self) -> None:
-        if self._kept is None:
+    def _use_local_copy(self) -> None:
+        if self._local_copy is None:
             return
         try:
-            text = self._kept.text()
+            text = self._local_copy.text()
             if text is None:
                 return
             policy = self._compiled(self._file, text)
         except (SourceError, ConfigError) as error:
-            self._complain("kept", f"the kept copy of the remote rules cannot be used: {error}")
+            self._report("copy", f"the local copy of the remote rules cannot be used: {error}")
             return
         with self._lock:
             if self._remote is None:
                 self._remote, self.policy = text, policy
-        log.warning("the remote rules are not there; going on with the copy in %s", self._kept.path)
+        log.warning("remote rules not loaded yet; using the local copy %s", self._local_copy.path)
 
     def _changed(self, settings: Settings) -> dict[str, object]:
         """What holds after a restart only."""
         start, now = _fixed(self._start), _fixed(settings)
         return {name: value for name, value in now.items() if value != start[name]}
 
-    def _tell_of(self, changed: dict[str, object]) -> None:
+    def _warn_of_restart(self, changed: dict[str, object]) -> None:
         """Once, until something else is changed."""
-        if changed and changed != self._told_of:
+        if changed and changed != self._warned_of:
             log.warning("%s changed; that needs a restart", ", ".join(changed))
-        self._told_of = changed
+        self._warned_of = changed
 
-    def _complain(self, name: str, message: str) -> None:
-        if not self._closed.is_set():  # whoever hangs up hears no more complaints
-            self._troubles.complain(name, message)
+    def _report(self, name: str, message: str) -> None:
+        if not self._closed.is_set():  # an error caused by closing is none
+            self._problems.report(name, message)
 
 
 def _fixed(settings: Settings) -> dict[str, object]:

@@ -11,7 +11,7 @@ MARK = b"# diana: the file "
 _MARKED = re.compile(rb"^(?:--- )?" + MARK + rb"(.*)$", re.MULTILINE)
 
 
-def joined(parts: list[tuple[str, bytes]]) -> bytes:
+def join_files(parts: list[tuple[str, bytes]]) -> bytes:
     """By name and content."""
     return b"--- ".join(_marked(name, text.removeprefix(BOM_UTF8)) for name, text in parts)
 

@@ -15,7 +15,7 @@ from tests.sources.documents import ANY, document, local_file
 
 @pytest.fixture(autouse=True)
 def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("diana.sources.http.LOOK_SECONDS", 0.05)
+    monkeypatch.setattr("diana.sources.places.http.POLL_SECONDS", 0.05)
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def test_every_good_edition_is_kept_and_no_other(web: WebServer, file: Path, kep
     web.document = document(8)
     until(lambda: kept.read_bytes() == document(8), "the new one is kept")
     web.document = b"url: nowhere"
-    until(lambda: guard.troubles, "the mistake is seen")
+    until(lambda: guard.problems, "the mistake is seen")
     assert kept.read_bytes() == document(8)
     guard.close()
 
@@ -58,11 +58,11 @@ def test_who_starts_without_the_centre_has_what_it_said_last(
     web.stop()
     second = Guard.from_file(file)
     assert limit(second) == 7
-    assert [trouble.where for trouble in second.troubles] == ["remote"]
+    assert [problem.where for problem in second.problems] == ["remote"]
     web.document = document(8)
     web.start()
     until(lambda: limit(second) == 8, "the centre is back")
-    until(lambda: second.troubles == (), "all is well again")
+    until(lambda: second.problems == (), "all is well again")
     second.close()
 
 
@@ -73,7 +73,7 @@ def test_a_centre_that_says_nonsense_at_the_start_is_as_good_as_none(
     web.document = b"limits: []"
     guard = Guard.from_file(file)
     assert limit(guard) == 5
-    assert "the list is empty" in guard.troubles[0].message
+    assert "the list is empty" in guard.problems[0].message
     guard.close()
 
 
@@ -87,9 +87,9 @@ def test_a_spoilt_copy_is_told_and_the_local_rules_hold(
     web.stop()
     guard = Guard.from_file(file)
     assert limit(guard) == 1
-    assert {trouble.where for trouble in guard.troubles} == {"remote", "kept"}
+    assert {problem.where for problem in guard.problems} == {"remote", "copy"}
     web.start()
-    until(lambda: guard.troubles == (), "the centre is back, and the copy is good again")
+    until(lambda: guard.problems == (), "the centre is back, and the copy is good again")
     assert (limit(guard), kept.read_bytes()) == (7, document(7))
     guard.close()
 
@@ -98,21 +98,21 @@ def test_a_copy_that_cannot_be_written_hinders_nobody(web: WebServer, tmp_path: 
     file = local_file(tmp_path, f"{{url: '{web.url}', keep: {tmp_path}/nowhere/kept.yaml}}")
     guard = Guard.from_file(file)
     assert limit(guard) == 7
-    until(lambda: guard.troubles, "it is told")
-    assert guard.troubles[0].where == "kept"
-    assert "cannot be written" in guard.troubles[0].message
+    until(lambda: guard.problems, "it is told")
+    assert guard.problems[0].where == "copy"
+    assert "cannot be written" in guard.problems[0].message
     guard.close()
 
 
 def test_a_copy_that_could_not_be_written_is_written_when_it_can_be(
     web: WebServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("diana.sources.kept.RETRY_SECONDS", 0.05)
+    monkeypatch.setattr("diana.sources.following.local_copy.RETRY_SECONDS", 0.05)
     kept = tmp_path / "later" / "kept.yaml"
     guard = Guard.from_file(local_file(tmp_path, f"{{url: '{web.url}', keep: {kept}}}"))
-    until(lambda: guard.troubles, "it is told")
+    until(lambda: guard.problems, "it is told")
     kept.parent.mkdir()
-    until(lambda: guard.troubles == (), "it heals")
+    until(lambda: guard.problems == (), "it heals")
     assert kept.read_bytes() == document(7)
     assert [path.name for path in kept.parent.iterdir()] == ["kept.yaml"]
     guard.close()
@@ -125,11 +125,11 @@ def test_a_copy_that_cannot_even_be_looked_for_hinders_nobody(
     web.stop()
     guard = Guard.from_file(file)
     assert limit(guard) == 1
-    assert {trouble.where for trouble in guard.troubles} == {"remote", "kept"}
+    assert {problem.where for problem in guard.problems} == {"remote", "copy"}
     web.start()
     until(lambda: limit(guard) == 7, "the centre is back")
-    until(lambda: [one.where for one in guard.troubles] == ["kept"], "only the copy is missing")
-    assert "cannot be written: File name too long" in guard.troubles[0].message
+    until(lambda: [one.where for one in guard.problems] == ["copy"], "only the copy is missing")
+    assert "cannot be written: File name too long" in guard.problems[0].message
     guard.close()
 
 
@@ -138,7 +138,7 @@ def test_many_guards_may_keep_one_copy(web: WebServer, file: Path, kept: Path) -
     web.document = document(8) + b"#" * 500_000
     until(lambda: all(limit(guard) == 8 for guard in guards), "all have seen it")
     until(lambda: kept.read_bytes() == web.document, "it is kept whole")
-    assert [guard.troubles for guard in guards] == [()] * 8
+    assert [guard.problems for guard in guards] == [()] * 8
     for guard in guards:
         guard.close()
 

@@ -19,10 +19,10 @@ from diana.core.policy import Answer, Policy, Settings
 from diana.core.request import Request
 from diana.core.rule import Body, Place, Rule
 from diana.core.url import Url, url_from_spelling
-from diana.sources.filters import compiled_filters
-from diana.sources.reader import Field, Mistakes
-from diana.sources.schema import Block, RuleFields, RulesFile
-from diana.sources.suspicions import CHOSEN_BY_CLIENTS, suspicions
+from diana.sources.document.filters import compiled_filters
+from diana.sources.document.reader import Field, Mistakes
+from diana.sources.document.schema import Block, RuleFields, RulesFile
+from diana.sources.document.warnings import CHOSEN_BY_CLIENTS, warnings_of
 
 FIELDS_OF_EVERY_RULE = {
     "actor", "unit", "rpu", "algo", "scope", "cost", "when_down", "mode", "missing", "status", "body", "name",
@@ -55,7 +55,7 @@ def compile_policy(
     return _Compiler(file, mistakes, start).policy(version)
 
 
-class _Given:
+class _MergedFields:
     """A rule's own fields, else the file's defaults; and where to point when one is wrong."""
 
     def __init__(self, own: RuleFields, defaults: dict[str, Field]) -> None:
@@ -103,8 +103,8 @@ class _Compiler:
         self._settings = self._compiled_settings()
         if start is not None:
             # The store that is open has one namespace: counters under another name would be other counters.
-            kept = {name: getattr(start, name) for name in NEEDS_RESTART}
-            self._settings = replace(self._settings, **kept)
+            fixed = {name: getattr(start, name) for name in NEEDS_RESTART}
+            self._settings = replace(self._settings, **fixed)
         self._identities = {
             kind: told_by_code(kind, self._identity(kind)) for kind in CHOSEN_BY_CLIENTS
         }
@@ -118,31 +118,31 @@ class _Compiler:
         for number, block in enumerate(self._file.blocks):
             exempt += [(left_alone, number) for left_alone in self._exceptions(block)]
             for fields in block.rules:
-                rule = self._rule(number, block, _Given(fields, self._file.defaults))
+                rule = self._rule(number, block, _MergedFields(fields, self._file.defaults))
                 if rule is not None:
                     rules.append(rule)
         self._same_counter_twice(rules)
         asked = [rule for rule in rules if rule.mode != "off"]
-        found = () if self._mistakes.any else suspicions(self._file, asked, exempt)
+        found = () if self._mistakes.any else warnings_of(self._file, asked, exempt)
         warnings = sorted(found, key=lambda warning: warning.place)
         settings = self._settings
         return Policy(asked, exempt=exempt, settings=settings, version=version, warnings=warnings)
 
-    def _rule(self, number: int, block: Block, given: _Given) -> Rule | None:
+    def _rule(self, number: int, block: Block, merged: _MergedFields) -> Rule | None:
         """None if something is wrong with it; then `mistakes` knows what."""
-        value = given.value
+        value = merged.value
         for needed, example in EXAMPLES.items():
-            if not given.has(needed):
+            if not merged.has(needed):
                 said = f"there is no {needed}; write {needed} here, such as {example}"
-                self._mistakes.add(given.wrong(needed, said))
-        actors, key = self._actors_and_key(block, given)
+                self._mistakes.add(merged.wrong(needed, said))
+        actors, key = self._actors_and_key(block, merged)
         spelling = " + ".join(actor.spelling for actor in actors or ())
         url = block.fields["url"].value if "url" in block.fields else EVERYWHERE
         methods = block.fields["methods"].value if "methods" in block.fields else None
         scope = value("scope") or "local"
         name = value("name") or _default_name(url, methods, spelling, value("unit") or "second")
         parts = "|".join(map(escaped, (name, spelling, scope)))
-        meter = self._meter(f"{self._settings.namespace}:{parts}", given)
+        meter = self._meter(f"{self._settings.namespace}:{parts}", merged)
         if meter is None or key is None or "url" not in block.fields:
             return None
         missing = self._file.settings.get("missing")
@@ -161,18 +161,18 @@ class _Compiler:
             status=value("status"),
             body=value("body"),
             block=number,
-            place=given.place,
+            place=merged.place,
         )
 
     def _actors_and_key(
-        self, block: Block, given: _Given
+        self, block: Block, merged: _MergedFields
     ) -> tuple[list[Spelled] | None, KeyOf | None]:
-        fields: list[Field] = given.value("actor") or [Field("all", given.place)]
+        fields: list[Field] = merged.value("actor") or [Field("all", merged.place)]
         words = tuple(field.value for field in fields)
         known = self._known_actors.get(words)
         if known is not None:
             return known
-        actors = self._actors(block, given)
+        actors = self._actors(block, merged)
         if actors is None:
             return None, None
         found = actors, key_of(actors)
@@ -180,10 +180,10 @@ class _Compiler:
             self._known_actors[words] = found
         return found
 
-    def _actors(self, block: Block, given: _Given) -> list[Spelled] | None:
+    def _actors(self, block: Block, merged: _MergedFields) -> list[Spelled] | None:
         url = block.fields["url"].value if "url" in block.fields else None
         surroundings = Surroundings(url or EVERYWHERE, self._settings.proxies, **self._identities)
-        fields: list[Field] = given.value("actor") or [Field("all", given.place)]
+        fields: list[Field] = merged.value("actor") or [Field("all", merged.place)]
         actors: list[Spelled] = []
         for field in fields:
             if url is None and field.value.lower().startswith("segment"):
@@ -191,39 +191,39 @@ class _Compiler:
             try:
                 actors.append(actor_from_spelling(field.value, surroundings))
             except ConfigError as error:
-                self._mistakes.add(given.wrong("actor", error.message, field.place))
+                self._mistakes.add(merged.wrong("actor", error.message, field.place))
                 return None
         spellings = [actor.spelling for actor in actors]
         if len(set(spellings)) < len(spellings):
-            self._mistakes.add(given.wrong("actor", "an actor stands here twice; keep one"))
+            self._mistakes.add(merged.wrong("actor", "an actor stands here twice; keep one"))
         if len(spellings) > 1 and "all" in spellings:
             said = "all is everybody together; write it alone, or remove it"
-            self._mistakes.add(given.wrong("actor", said))
+            self._mistakes.add(merged.wrong("actor", said))
         return sorted(actors, key=lambda actor: actor.spelling)
 
-    def _meter(self, identity: str, given: _Given) -> Meter | None:
-        algorithm: Algorithm = given.value("algo") or algorithm_from_spelling("TB")
-        for name, field in given.foreign(algorithm).items():
+    def _meter(self, identity: str, merged: _MergedFields) -> Meter | None:
+        algorithm: Algorithm = merged.value("algo") or algorithm_from_spelling("TB")
+        for name, field in merged.foreign(algorithm).items():
             if field.value is not None:
                 known = ", ".join(algorithm.options) or "no fields of its own"
                 said = f"{name} is foreign to {algorithm.spelling} ({algorithm.code}), which has {known}; remove it"
-                self._mistakes.add(given.wrong(name, said))
-        options = {name: field.value for name, field in given.options(algorithm).items()}
-        unit, rpu = given.value("unit"), given.value("rpu")
+                self._mistakes.add(merged.wrong(name, said))
+        options = {name: field.value for name, field in merged.options(algorithm).items()}
+        unit, rpu = merged.value("unit"), merged.value("rpu")
         if unit is None or rpu is None or None in options.values():
             return None
         try:
             limit = checked_limit(rpu, micros_from_spelling(unit))
-            when_down = given.value("when_down") or "local"
+            when_down = merged.value("when_down") or "local"
             meter = self._like_others(identity, limit, algorithm, options, when_down)
         except ConfigError as error:
-            about = error.path if error.path is not None and given.has(error.path) else "rpu"
-            self._mistakes.add(given.wrong(about, error.message))
+            about = error.path if error.path is not None and merged.has(error.path) else "rpu"
+            self._mistakes.add(merged.wrong(about, error.message))
             return None
-        most, cost = meter.params.limit, given.value("cost") or 1
+        most, cost = meter.params.limit, merged.value("cost") or 1
         if cost > most:
             said = f"cost {cost} can never pass: the most is {most}; write at most that"
-            self._mistakes.add(given.wrong("cost", said))
+            self._mistakes.add(merged.wrong("cost", said))
         return meter
 
     def _like_others(
@@ -302,7 +302,7 @@ class _Compiler:
         field = identity.value.get(kind) if identity else None
         spelling = field.value if field else CHOSEN_BY_CLIENTS[kind]
         word = spelling.split()[0].lower()
-        nowhere = Surroundings(EVERYWHERE, self._settings.proxies, _nobody, _nobody)
+        nowhere = Surroundings(EVERYWHERE, self._settings.proxies, _no_identity, _no_identity)
         try:
             if ALSO_WRITTEN.get(word, word) in CHOSEN_BY_CLIENTS:
                 raise ConfigError(
@@ -316,7 +316,7 @@ class _Compiler:
         except ConfigError as error:
             if field:
                 self._mistake(error.message, field.place)
-            return _nobody
+            return _no_identity
 
     def _mistake(self, message: str, place: Place) -> None:
         self._mistakes.add(
@@ -324,7 +324,7 @@ class _Compiler:
         )
 
 
-def _nobody(_: Request) -> str | None:
+def _no_identity(_: Request) -> str | None:
     return None
 
 

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 from diana.core.duration import micros_from_spelling
 from diana.core.errors import ConfigError, shown
 from diana.core.rule import Place
-from diana.sources.document import Mapping, Node, Scalar, Sequence
-from diana.sources.parts import Origin
+from diana.sources.document.joined_files import Origin
+from diana.sources.document.yaml_tree import Mapping, Node, Scalar, Sequence
 
 LARGEST_NUMBER = 10**12
 MOST_MISTAKES = 100

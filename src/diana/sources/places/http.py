@@ -22,10 +22,10 @@ from urllib.parse import SplitResult, urljoin, urlsplit
 
 from diana.core.contracts import Edition
 from diana.core.errors import ConfigError, SourceError
-from diana.sources.document import LARGEST_BYTES
+from diana.sources.document.yaml_tree import LARGEST_BYTES
 
-ALL_SECONDS = 2.0
-LOOK_SECONDS, LONGEST_LOOK_SECONDS = 1.0, 60.0
+TIMEOUT_SECONDS = 2.0
+POLL_SECONDS, LONGEST_POLL_SECONDS = 1.0, 60.0
 MOST_REDIRECTS = 3
 AUTHORIZATION = "DIANA_RULES_AUTHORIZATION"
 PIECE = 1 << 16
@@ -38,7 +38,7 @@ _MAX_AGE = re.compile(r"\bmax-age=([0-9]{1,9})")
 class Answer(NamedTuple):
     status: int
     etag: str
-    look_again: float
+    poll_again: float
     text: bytes
 
 
@@ -57,7 +57,7 @@ class HttpSource:
         self._shown = url.partition("?")[0]  # what is behind it may be secret
         self._closed = Event()
         self._etag = ""
-        self._look_again = LOOK_SECONDS
+        self._poll_again = POLL_SECONDS
         self._tls = ssl.create_default_context() if _is_secure(urlsplit(url)) else None
 
     @classmethod
@@ -85,13 +85,13 @@ class HttpSource:
         answer = self._ask("")
         if answer.status != http.client.OK:
             raise SourceError(f"{self._shown}: answered {answer.status}")
-        self._etag, self._look_again = answer.etag, answer.look_again
+        self._etag, self._poll_again = answer.etag, answer.poll_again
         return Edition(answer.text, answer.etag or sha256(answer.text).hexdigest())
 
     def watch(self, known: Edition) -> Iterator[Edition]:
-        while not self._closed.wait(self._look_again):
+        while not self._closed.wait(self._poll_again):
             answer = self._ask(self._etag)
-            self._look_again = answer.look_again
+            self._poll_again = answer.poll_again
             if answer.status == http.client.NOT_MODIFIED:
                 continue
             if answer.status != http.client.OK:
@@ -105,17 +105,17 @@ class HttpSource:
         self._closed.set()
 
     def publish(self, text: bytes, seen: Edition | None) -> Edition:
-        """By PUT, if the server takes it, on condition that nobody else was faster."""
+        """By PUT, if the server takes it, on condition that nothing has changed."""
         if seen is not None and not self._etag:
             raise SourceError(
-                f"{self._shown}: sends no ETag, so nobody can tell who was faster; write there by other means"
+                f"{self._shown}: sends no ETag, so concurrent changes cannot be detected; write there by other means"
             )
         condition = {"If-None-Match": "*"} if seen is None else {"If-Match": seen.version}
         answer = self._send(
             "PUT", self._url, {**condition, "Content-Type": "application/yaml"}, text
         )
         if answer.status in (http.client.PRECONDITION_FAILED, http.client.CONFLICT):
-            raise SourceError(f"{self._shown} was changed by somebody else meanwhile; look again")
+            raise SourceError(f"{self._shown} has changed since it was read; run the command again")
         if answer.status not in (200, 201, 204):
             raise SourceError(
                 f"{self._shown}: cannot be written: answered {answer.status} to a PUT"
@@ -135,20 +135,20 @@ class HttpSource:
             if answer.status not in REDIRECTS:
                 return answer
             url = self._redirected(url, answer.text.decode("latin-1"))
-        raise SourceError(f"{self._shown}: redirects for ever")
+        raise SourceError(f"{self._shown}: too many redirects")
 
     def _redirected(self, url: str, location: str) -> str:
         try:
             target = urljoin(url, location)
             elsewhere = _origin(urlsplit(target)) != _origin(urlsplit(self._url))
         except ValueError:  # which may quote a secret
-            raise SourceError(f"{self._shown}: redirects to what is no URL") from None
+            raise SourceError(f"{self._shown}: redirects to an invalid URL") from None
         if elsewhere:
             raise SourceError(
                 f"{self._shown}: redirects to another host; write that URL if it is meant"
             )
         if not target.isascii() or any(sign <= " " or sign == "\x7f" for sign in target):
-            raise SourceError(f"{self._shown}: redirects to what is no URL")
+            raise SourceError(f"{self._shown}: redirects to an invalid URL")
         return target
 
     def _send(self, method: str, url: str, headers: dict[str, str], body: bytes | None) -> Answer:
@@ -158,21 +158,23 @@ class HttpSource:
         connection: http.client.HTTPConnection
         if _is_secure(parts):
             connection = http.client.HTTPSConnection(
-                host, port, timeout=ALL_SECONDS, context=self._tls
+                host, port, timeout=TIMEOUT_SECONDS, context=self._tls
             )
         else:
-            connection = http.client.HTTPConnection(host, port, timeout=ALL_SECONDS)
+            connection = http.client.HTTPConnection(host, port, timeout=TIMEOUT_SECONDS)
         sent = {"Accept": "application/yaml, text/yaml, */*", "User-Agent": "diana", **headers}
         if authorization := _authorization():
             sent["Authorization"] = authorization
         target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         try:
-            connection.response_class = _within(monotonic() + ALL_SECONDS)
+            connection.response_class = _response_before(monotonic() + TIMEOUT_SECONDS)
             connection.request(method, target, body, sent)
             with closing(connection.getresponse()) as response:
                 return _read(response)
         except TimeoutError:
-            raise SourceError(f"{self._shown}: takes longer than {ALL_SECONDS:g} s") from None
+            raise SourceError(
+                f"{self._shown}: no complete answer within {TIMEOUT_SECONDS:g} s"
+            ) from None
         except http.client.IncompleteRead:
             raise SourceError(f"{self._shown}: the answer broke off") from None
         except (OSError, http.client.HTTPException, ValueError, TooLarge, Unbounded) as error:
@@ -184,24 +186,26 @@ class HttpSource:
 
 def _authorization() -> str:
     """What the environment says; a file that it was read from may have ended with a new line."""
-    given = os.environ.get(AUTHORIZATION, "").strip()
-    if not (given.isascii() and given.isprintable()):
+    value = os.environ.get(AUTHORIZATION, "").strip()
+    if not (value.isascii() and value.isprintable()):
         raise SourceError(
             f"{AUTHORIZATION} holds a sign that no header may hold; write printable ASCII on one line"
         )
-    return given
+    return value
 
 
-def _within(deadline: float) -> Any:
+def _response_before(deadline: float) -> Any:
     """An answer that has to be there by then, its headers and all: a time-out alone begins anew with every byte."""
 
     def response(sock: socket.socket, **options: Any) -> http.client.HTTPResponse:
-        return http.client.HTTPResponse(cast("socket.socket", _Hurried(sock, deadline)), **options)
+        return http.client.HTTPResponse(
+            cast("socket.socket", _DeadlineReader(sock, deadline)), **options
+        )
 
     return response
 
 
-class _Hurried(io.RawIOBase):
+class _DeadlineReader(io.RawIOBase):
     """A socket to read from, until the deadline."""
 
     def __init__(self, sock: socket.socket, deadline: float) -> None:
@@ -230,7 +234,7 @@ class _Hurried(io.RawIOBase):
 def _read(response: http.client.HTTPResponse) -> Answer:
     if response.status in REDIRECTS:
         location = (response.getheader("Location") or "").encode("latin-1")
-        return Answer(response.status, "", LOOK_SECONDS, location)
+        return Answer(response.status, "", POLL_SECONDS, location)
     bounded = response.chunked or response.length is not None
     pieces, size = [], 0
     while piece := response.read1(PIECE):
@@ -241,12 +245,14 @@ def _read(response: http.client.HTTPResponse) -> Answer:
     if response.length:
         raise http.client.IncompleteRead(b"", response.length)
     if response.status == http.client.OK and not bounded:
-        raise Unbounded("sends neither Content-Length nor chunks, so nobody can tell half from all")
+        raise Unbounded(
+            "sends neither Content-Length nor chunks, so a truncated document cannot be told from a whole one"
+        )
     age = _MAX_AGE.search((response.getheader("Cache-Control") or "").lower())
-    look_again = (
-        min(LONGEST_LOOK_SECONDS, max(LOOK_SECONDS, float(age[1]))) if age else LOOK_SECONDS
+    poll_again = (
+        min(LONGEST_POLL_SECONDS, max(POLL_SECONDS, float(age[1]))) if age else POLL_SECONDS
     )
-    return Answer(response.status, response.getheader("ETag") or "", look_again, b"".join(pieces))
+    return Answer(response.status, response.getheader("ETag") or "", poll_again, b"".join(pieces))
 
 
 def _is_secure(parts: SplitResult) -> bool:

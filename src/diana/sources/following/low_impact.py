@@ -1,4 +1,4 @@
-"""Reading ten thousand rules beside a server that goes on serving: no pause that anybody could notice.
+"""Reading ten thousand rules in a process that goes on serving, without a noticeable pause.
 
 Three things stop all threads at once. The garbage collector, which walks over everything there is, again and again, while much is being
 made; freeing a large structure in one go; and a busy thread, which others must wait for until the interpreter makes it give way.
@@ -12,12 +12,11 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Lock
-from typing import Any
 
 GIVE_WAY_SECONDS = 0.000_5
 
 
-class _Rest:
+class _Impact:
     """At most one at a time: what is set for all threads has to be put back as it was."""
 
     def __init__(self) -> None:
@@ -46,25 +45,19 @@ class _Rest:
         self.end()
 
 
-_rest = _Rest()
+_impact = _Impact()
 
 
 @contextmanager
-def giving_way() -> Iterator[None]:
-    """For a thread that makes much while others serve."""
-    with _rest.lock:
-        _rest.begin()
+def low_impact() -> Iterator[None]:
+    """For a thread that creates many objects while others serve."""
+    with _impact.lock:
+        _impact.begin()
         try:
             yield
         finally:
-            _rest.end()
-
-
-def let_go(things: list[Any]) -> None:
-    """One by one, so that others get their turn in between."""
-    while things:
-        things.pop()
+            _impact.end()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_rest.after_fork)
+    os.register_at_fork(after_in_child=_impact.after_fork)

@@ -16,17 +16,17 @@ from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 from diana.core.contracts import Edition
 from diana.core.errors import ConfigError, SourceError, shown
-from diana.sources.address import refuse_odd_cuts
-from diana.sources.document import LARGEST_BYTES
+from diana.sources.document.yaml_tree import LARGEST_BYTES
+from diana.sources.places.address import refuse_unescaped
 
 T = TypeVar("T")
 
 log = logging.getLogger("diana")
 
 DEFAULT_KEY = "diana:rules"
-LOOK_SECONDS = 5.0
-DEAF_LOOK_SECONDS = 1.0
-"""For those who may not listen to the channel."""
+POLL_SECONDS = 5.0
+POLL_UNSUBSCRIBED_SECONDS = 1.0
+"""Without the right to subscribe to the channel."""
 OPTIONS = (
     "key",
     "db",
@@ -36,7 +36,7 @@ OPTIONS = (
     "ssl_cert_reqs",
     "ssl_check_hostname",
 )
-TURN_SECONDS = 0.5
+WAIT_SECONDS = 0.5
 ANSWER_SECONDS = 1.5
 
 UNREADABLE = (
@@ -45,7 +45,7 @@ UNREADABLE = (
 )
 
 PUBLISH = """
--- Replace what was seen, keep it as the previous edition, and tell everybody. KEYS: the rules, the previous ones. ARGV: what was seen,
+-- Replace what was seen, keep it as the previous edition, and announce the change. KEYS: the rules, the previous ones. ARGV: what was seen,
 -- whether anything was, what is new. Gives 1, or 0 if something else is there.
 local there = redis.call('GET', KEYS[1])
 if ARGV[2] == '0' then
@@ -65,7 +65,7 @@ class RedisSource:
         self._url, self._key = _split(url)
         self._closed = Event()
         self._watching = False
-        self._told_of_deafness = False
+        self._warned_of_polling = False
         self._client: Any = None
 
     @classmethod
@@ -78,7 +78,7 @@ class RedisSource:
         asked, _ = _split(url)
         client = _client(asked)
         try:
-            client.connection_pool.make_connection()  # which finds out about options, and connects to nobody
+            client.connection_pool.make_connection()  # which checks the options, and does not connect
             database = unquote(urlsplit(asked).path).strip("/")
             if not asked.startswith("unix://") and database and not database.isdecimal():
                 raise ValueError("no number of a database")
@@ -89,46 +89,48 @@ class RedisSource:
             client.close()
 
     def load(self) -> Edition:
-        return self._asked(self._read)
+        return self._call(self._read)
 
     def watch(self, known: Edition) -> Iterator[Edition]:
         self._watching = True
-        channel = _Channel(self._asked(self._subscribed), self._closed)
+        channel = _Channel(self._call(self._subscribed), self._closed)
         try:
             due = 0.0  # at once: something may have changed before the subscription
             while not self._closed.is_set():
-                if self._asked(channel.announced) or monotonic() >= due:
-                    if channel.is_deaf:
-                        self._tell_of_deafness()
-                    due = monotonic() + (DEAF_LOOK_SECONDS if channel.is_deaf else LOOK_SECONDS)
-                    edition = self._asked(self._read)
+                if self._call(channel.announced) or monotonic() >= due:
+                    if channel.is_refused:
+                        self._warn_of_polling()
+                    due = monotonic() + (
+                        POLL_UNSUBSCRIBED_SECONDS if channel.is_refused else POLL_SECONDS
+                    )
+                    edition = self._call(self._read)
                     if edition.version != known.version:
                         known = edition
                         yield edition
         finally:
             self._watching = False
             channel.close()
-            self._hang_up()
+            self._disconnect()
 
     def close(self) -> None:
         self._closed.set()
         if not self._watching:  # else the watch does it, in its own thread
-            self._hang_up()
+            self._disconnect()
 
     def publish(self, text: bytes, seen: Edition | None) -> Edition:
         keys = [self._key, f"{{{self._key}}}.previous"]
         seen_text, was_there = (b"", 0) if seen is None else (seen.text, 1)
-        done = self._asked(
+        done = self._call(
             lambda: self._connected().eval(PUBLISH, 2, *keys, seen_text, was_there, text)
         )
         if done != 1:
             raise SourceError(
-                f"the key {self._key} was changed by somebody else meanwhile; look again"
+                f"the key {self._key} has changed since it was read; run the command again"
             )
         return self.load()
 
     def previous(self) -> Edition:
-        return self._asked(lambda: self._read(f"{{{self._key}}}.previous"))
+        return self._call(lambda: self._read(f"{{{self._key}}}.previous"))
 
     def _read(self, key: str | None = None) -> Edition:
         name = key or self._key
@@ -147,13 +149,13 @@ class RedisSource:
         pubsub.subscribe(self._key)
         return pubsub
 
-    def _tell_of_deafness(self) -> None:
-        if not self._told_of_deafness:
-            self._told_of_deafness = True
+    def _warn_of_polling(self) -> None:
+        if not self._warned_of_polling:
+            self._warned_of_polling = True
             log.warning(
                 "Redis allows this user neither SUBSCRIBE nor PING on the channel %s, so the rules are looked at every %g s",
                 self._key,
-                DEAF_LOOK_SECONDS,
+                POLL_UNSUBSCRIBED_SECONDS,
             )
 
     def _connected(self) -> Any:
@@ -161,51 +163,51 @@ class RedisSource:
             self._client = _client(self._url)
         return self._client
 
-    def _asked(self, ask: Callable[[], T]) -> T:
+    def _call(self, ask: Callable[[], T]) -> T:
         from redis.exceptions import RedisError
 
         try:
             return ask()
         except (RedisError, OSError) as error:
-            self._hang_up()
+            self._disconnect()
             raise SourceError(f"the rules in Redis: {error}") from None
 
-    def _hang_up(self) -> None:
+    def _disconnect(self) -> None:
         client, self._client = self._client, None
         if client is not None:
             client.close()
 
 
 class _Channel:
-    """On which changes are announced. A line that is dead without having been cut is found out by asking whether somebody is there."""
+    """On which changes are announced. A connection that is dead without having been closed is found out by PING."""
 
     def __init__(self, pubsub: Any, closed: Event) -> None:
         self._pubsub = pubsub
         self._closed = closed
-        self.is_deaf = False
-        """Not allowed to listen."""
-        self._asked_at: float | None = None
+        self.is_refused = False
+        """The user may not subscribe."""
+        self._pinged_at: float | None = None
 
     def announced(self) -> bool:
-        """Whether a change was, within a short turn."""
+        """Whether a change was, within a short wait."""
         from redis.exceptions import NoPermissionError
 
-        if self.is_deaf:
-            self._closed.wait(TURN_SECONDS)
+        if self.is_refused:
+            self._closed.wait(WAIT_SECONDS)
             return False
         try:
-            told = self._pubsub.get_message(timeout=TURN_SECONDS)
+            message = self._pubsub.get_message(timeout=WAIT_SECONDS)
         except NoPermissionError:
-            self.is_deaf = True
+            self.is_refused = True
             return True  # what was missed until now
-        if told is not None:
-            self._asked_at = None
-            return bool(told["type"] == "message")
-        if self._asked_at is None:
-            self._asked_at = monotonic()
+        if message is not None:
+            self._pinged_at = None
+            return bool(message["type"] == "message")
+        if self._pinged_at is None:
+            self._pinged_at = monotonic()
             self._pubsub.ping()
-        elif monotonic() - self._asked_at > ANSWER_SECONDS:
-            raise TimeoutError("nobody answers on the channel")
+        elif monotonic() - self._pinged_at > ANSWER_SECONDS:
+            raise TimeoutError("no reply on the subscription channel")
         return False
 
     def close(self) -> None:
@@ -216,7 +218,7 @@ def _split(url: str) -> tuple[str, str]:
     """As redis-py takes it, and the key."""
     scheme, _, rest = url.partition("://")
     scheme = scheme.lower().replace("valkeys", "rediss").replace("valkey", "redis")
-    refuse_odd_cuts(rest)
+    refuse_unescaped(rest)
     where, _, query = rest.partition("?")
     try:
         options = parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query))
@@ -231,7 +233,7 @@ def _split(url: str) -> tuple[str, str]:
             raise ConfigError(f"{name} needs TLS; write rediss:// or valkeys://")
     keys = [value for name, value in options if name == "key"]
     if len(keys) > 1 or "" in keys:
-        raise ConfigError("which key? write key= once, such as ?key=diana:rules")
+        raise ConfigError("key= is empty or written twice; write it once, such as ?key=diana:rules")
     others = urlencode([(name, value) for name, value in options if name != "key"])
     return f"{scheme}://{where}?{others}", keys[0] if keys else DEFAULT_KEY
 

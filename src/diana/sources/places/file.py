@@ -10,11 +10,11 @@ from urllib.parse import unquote, urlsplit
 
 from diana.core.contracts import Edition
 from diana.core.errors import ConfigError, SourceError
-from diana.sources.document import LARGEST_BYTES
-from diana.sources.parts import joined
-from diana.sources.replacing import one_at_a_time, real, replace
+from diana.sources.document.joined_files import join_files
+from diana.sources.document.yaml_tree import LARGEST_BYTES
+from diana.sources.places.atomic_write import folder_lock, resolve_links, write_atomically
 
-LOOK_SECONDS = 0.5
+POLL_SECONDS = 0.5
 SETTLE_SECONDS = 0.05
 """A file that is written in place is read when it has stayed the same for so long, or half of it would be taken for all."""
 SUFFIXES = (".yaml", ".yml")
@@ -26,7 +26,7 @@ class FileSource:
     """`diana.yaml`, `file:///etc/diana/diana.yaml`, or a directory: its .yaml and .yml files in the order of their names.
 
     A change is seen by looking twice a second: what is at the path is asked, not the file that was once opened, so editors that write a new
-    file and rename it, and Kubernetes, which swaps a symlink, are followed like everybody else.
+    file and rename it, and Kubernetes, which swaps a symlink, are followed, too.
     """
 
     def __init__(self, path: Path) -> None:
@@ -69,11 +69,11 @@ class FileSource:
         while not self._closed.wait(pause):
             signature = self._signature()
             if signature == seen:
-                pause = LOOK_SECONDS
+                pause = POLL_SECONDS
             elif signature != settling:
                 settling, pause = signature, SETTLE_SECONDS
             else:
-                seen, pause = signature, LOOK_SECONDS
+                seen, pause = signature, POLL_SECONDS
                 edition = self.load()
                 if edition.version != known.version:
                     known = edition
@@ -83,19 +83,19 @@ class FileSource:
         self._closed.set()
 
     def publish(self, text: bytes, seen: Edition | None) -> Edition:
-        path = real(self._path)
+        path = resolve_links(self._path)
         try:
             if path.is_dir():
                 raise SourceError(f"{self._shown} is a directory; name a file in it")
-            with one_at_a_time(path.parent):
+            with folder_lock(path.parent):
                 there = self.load() if path.exists() else None
                 if (there and there.version) != (seen and seen.version):
                     raise SourceError(
-                        f"{self._shown} was changed by somebody else meanwhile; look again"
+                        f"{self._shown} has changed since it was read; run the command again"
                     )
                 if there is not None:
-                    replace(self._previous_path, there.text, like=path)
-                replace(path, text)
+                    write_atomically(self._previous_path, there.text, like=path)
+                write_atomically(path, text)
         except OSError as error:
             raise SourceError(f"{self._shown}: cannot be written: {error.strerror}") from None
         return _edition(text)
@@ -110,11 +110,11 @@ class FileSource:
 
     @property
     def _previous_path(self) -> Path:
-        path = real(self._path)
+        path = resolve_links(self._path)
         return path.with_name(f"{path.name}.previous")
 
     def _settle(self) -> None:
-        """After a loss, whoever writes the file anew is let finish."""
+        """After a loss, wait until the file is no longer being written."""
         before = None
         while (now := self._signature()) != before and not self._closed.wait(SETTLE_SECONDS):
             before = now
@@ -129,7 +129,7 @@ class FileSource:
             return parts[0][1]
         if not parts:
             raise FileNotFoundError(2, "there is no .yaml or .yml file in it")
-        return joined(parts)
+        return join_files(parts)
 
     def _files(self) -> list[Path]:
         if not self._path.is_dir():

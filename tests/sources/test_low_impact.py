@@ -11,7 +11,8 @@ from threading import Thread
 
 import pytest
 
-from diana.sources.pauses import giving_way, let_go
+from diana.sources.document.yaml_tree import free_gradually
+from diana.sources.following.low_impact import low_impact
 from diana.sources.rules import rules_from_bytes
 from tests.sources.documents import document
 
@@ -24,17 +25,17 @@ def as_before() -> Iterator[None]:
 
 
 def test_the_collector_rests_and_goes_on() -> None:
-    with giving_way():
+    with low_impact():
         assert not gc.isenabled()
         assert sys.getswitchinterval() < 0.001
-    with pytest.raises(ZeroDivisionError), giving_way():
+    with pytest.raises(ZeroDivisionError), low_impact():
         raise ZeroDivisionError
 
 
 def test_a_collector_that_is_off_stays_off() -> None:
     gc.disable()
     try:
-        with giving_way():
+        with low_impact():
             pass
         assert not gc.isenabled()
     finally:
@@ -45,7 +46,7 @@ def test_what_somebody_has_frozen_stays_frozen() -> None:
     gc.freeze()
     try:
         frozen = gc.get_freeze_count()
-        with giving_way():
+        with low_impact():
             pass
         assert gc.get_freeze_count() == frozen
     finally:
@@ -55,7 +56,7 @@ def test_what_somebody_has_frozen_stays_frozen() -> None:
 def test_several_threads_put_back_what_was() -> None:
     def work() -> None:
         for _ in range(50):
-            with giving_way():
+            with low_impact():
                 rules_from_bytes(document(1))
 
     threads = [Thread(target=work) for _ in range(4)]
@@ -67,7 +68,7 @@ def test_several_threads_put_back_what_was() -> None:
 
 @pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")
 def test_a_child_forked_meanwhile_has_its_collector() -> None:
-    with giving_way():
+    with low_impact():
         child = os.fork()
         if child == 0:
             os._exit(0 if gc.isenabled() else 1)
@@ -87,5 +88,5 @@ def test_a_policy_that_is_replaced_needs_no_collector() -> None:
 
 def test_letting_go_leaves_nothing() -> None:
     things: list[object] = [object(), object()]
-    let_go(things)
+    free_gradually(things)
     assert things == []
