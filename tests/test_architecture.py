@@ -23,8 +23,8 @@ LAYERS = [
     {"cli"},
 ]
 RANK = {part: rank for rank, layer in enumerate(LAYERS) for part in layer}
-ANYWHERE = {"testing", "__init__", "__main__"}
-"""`diana.testing` looks at core and stores from outside; the package itself only re-exports."""
+ANYWHERE = {"testing", "plugins", "__init__", "__main__"}
+"""`diana.testing` looks at core and stores from outside; `diana.plugins` and the package itself only re-export."""
 
 CORE_MAY_IMPORT = {
     "__future__", "collections", "dataclasses", "functools", "hashlib", "importlib", "ipaddress", "math", "re", "typing", "urllib",

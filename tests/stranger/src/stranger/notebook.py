@@ -3,8 +3,7 @@
 from threading import Lock
 from time import time_ns
 
-from diana import Decision
-from diana.core.charge import Charge, checked_cost
+from diana.plugins import Charge, Decision, checked_cost
 
 
 class Notebook:

@@ -1,0 +1,82 @@
+"""The public door for authors of plug-ins: algorithms, actors, stores, sources, observers, filters.
+
+Everything that such a package needs of Diana is here; names elsewhere in `diana.core` may move. `diana.testing` checks what you wrote.
+"""
+
+from diana.core.actor import Actor, Identity, Surroundings
+from diana.core.address import Proxies
+from diana.core.charge import Charge, Charges, checked_cost
+from diana.core.contracts import (
+    Algorithm,
+    AsyncStore,
+    AsyncTake,
+    Clock,
+    Editable,
+    Edition,
+    InLua,
+    Observer,
+    Params,
+    Shared,
+    Source,
+    State,
+    Store,
+    Take,
+)
+from diana.core.decision import NEVER, Decision, Outcome
+from diana.core.division import divided, slowed
+from diana.core.duration import SECOND_US
+from diana.core.errors import ConfigError, SourceError, StoreError
+from diana.core.filter import App, Filter, Wrap
+from diana.core.limit import Limit
+from diana.core.meter import Meter, meter_from_limit
+from diana.core.plugins import algorithms
+from diana.core.request import Request
+from diana.core.url import Url
+from diana.core.verdict import Verdict
+from diana.stores.clock import wall_us
+from diana.stores.memory import MemoryStore
+
+__all__ = [
+    "NEVER",
+    "SECOND_US",
+    "Actor",
+    "Algorithm",
+    "App",
+    "AsyncStore",
+    "AsyncTake",
+    "Charge",
+    "Charges",
+    "Clock",
+    "ConfigError",
+    "Decision",
+    "Editable",
+    "Edition",
+    "Filter",
+    "Identity",
+    "InLua",
+    "Limit",
+    "MemoryStore",
+    "Meter",
+    "Observer",
+    "Outcome",
+    "Params",
+    "Proxies",
+    "Request",
+    "Shared",
+    "Source",
+    "SourceError",
+    "State",
+    "Store",
+    "StoreError",
+    "Surroundings",
+    "Take",
+    "Url",
+    "Verdict",
+    "Wrap",
+    "algorithms",
+    "checked_cost",
+    "divided",
+    "meter_from_limit",
+    "slowed",
+    "wall_us",
+]
