@@ -203,7 +203,7 @@ def test_a_watch_in_a_frozen_server_can_be_closed() -> None:
         "redis://:a#hunter2@127.0.0.1:1",
         "redis://:hunter2@host/hunter",
         "redis://:hunter2@host?ssl_ca_certs=/hunter",
-        "rediss://:hunter2@host?ssl_cert_reqs=hunter",
+        "rediss://:hunter2@host?ssl_cert_reqs=perhaps",
         "redis://:hunter2@host?key=a&key=b",
         "redis://:hunter2@host?key=",
         "redis://:hunter2@host?nonsense",
