@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -130,6 +131,64 @@ def test_a_copy_that_cannot_even_be_looked_for_hinders_nobody(
     until(lambda: limit(guard) == 7, "the centre is back")
     until(lambda: [one.where for one in guard.problems] == ["copy"], "only the copy is missing")
     assert "cannot be written: File name too long" in guard.problems[0].message
+    guard.close()
+
+
+def test_a_symlink_is_neither_followed_nor_believed(
+    web: WebServer, file: Path, kept: Path, tmp_path: Path
+) -> None:
+    """Another user of a shared folder could have put it there."""
+    theirs = tmp_path / "theirs.yaml"
+    theirs.write_bytes(document(5_000))
+    kept.symlink_to(theirs)
+    web.stop()
+    guard = Guard.from_file(file)
+    assert limit(guard) == 1, "not the 5,000 that the link leads to"
+    web.start()
+    until(lambda: limit(guard) == 7, "the centre is back")
+    until(lambda: [one.where for one in guard.problems] == ["copy"], "the copy is refused")
+    assert "kept.yaml: is a symlink" in guard.problems[0].message
+    assert theirs.read_bytes() == document(5_000), "nothing is written through it"
+    assert kept.is_symlink()
+    guard.close()
+
+
+def test_a_dangling_symlink_is_not_written_through(
+    web: WebServer, file: Path, kept: Path, tmp_path: Path
+) -> None:
+    kept.symlink_to(tmp_path / "victim")
+    guard = Guard.from_file(file)
+    until(lambda: guard.problems, "the copy is refused")
+    assert "kept.yaml: is a symlink" in guard.problems[0].message
+    assert not (tmp_path / "victim").exists()
+    guard.close()
+
+
+def test_a_file_of_another_owner_is_neither_believed_nor_replaced(
+    web: WebServer, file: Path, kept: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept.write_bytes(document(5_000))
+    another = os.geteuid() + 1
+    monkeypatch.setattr(os, "geteuid", lambda: another)
+    web.stop()
+    guard = Guard.from_file(file)
+    assert limit(guard) == 1
+    web.start()
+    until(lambda: limit(guard) == 7, "the centre is back")
+    until(lambda: [one.where for one in guard.problems] == ["copy"], "the copy is refused")
+    assert "kept.yaml: belongs to another user" in guard.problems[0].message
+    assert kept.read_bytes() == document(5_000)
+    guard.close()
+
+
+def test_what_is_no_file_is_not_read(web: WebServer, file: Path, kept: Path) -> None:
+    """Reading a pipe would wait for its writer for ever."""
+    os.mkfifo(kept)
+    web.stop()
+    guard = Guard.from_file(file)
+    assert limit(guard) == 1
+    (copy,) = (one for one in guard.problems if one.where == "copy")
+    assert "kept.yaml: is no regular file" in copy.message
     guard.close()
 
 

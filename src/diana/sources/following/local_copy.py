@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import suppress
+from errno import ELOOP
 from pathlib import Path
+from stat import S_ISLNK, S_ISREG
 from threading import Event, Lock, Thread
 
 from diana.core.errors import SourceError
+from diana.sources.document.yaml_tree import LARGEST_BYTES
 from diana.sources.following.problems import Problems
-from diana.sources.places.atomic_write import write_atomically
-from diana.sources.places.file import FileSource
+from diana.sources.places.atomic_write import replace_file
 
 RETRY_SECONDS = 5.0
+WITHOUT_SURPRISES = (
+    getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
+)
+"""A link is not followed, and a pipe is not waited for."""
+IS_SYMLINK = "is a symlink, which is not followed; write in keep the path of the file itself"
 
 
 class LocalCopy:
@@ -27,11 +36,15 @@ class LocalCopy:
     def text(self) -> bytes | None:
         """None if there is no copy."""
         try:
-            if not self.path.exists():
-                return None
-        except OSError as error:  # in a folder that we may not look into
-            raise SourceError(f"{self.path}: cannot be read: {error.strerror}") from None
-        return FileSource(self.path).load().text
+            descriptor = os.open(self.path, os.O_RDONLY | WITHOUT_SURPRISES)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            said = IS_SYMLINK if error.errno == ELOOP else f"cannot be read: {error.strerror}"
+            raise SourceError(f"{self.path}: {said}") from None
+        with open(descriptor, "rb") as file:
+            self._refuse_foreign(os.fstat(descriptor))
+            return file.read(LARGEST_BYTES + 1)
 
     def write(self, text: bytes) -> None:
         with self._lock:
@@ -60,12 +73,28 @@ class LocalCopy:
                     self._is_retrying = False
                     return
 
+    def _replace(self, text: bytes) -> None:
+        with suppress(OSError):  # it is not there yet, or what hinders us hinders writing too
+            self._refuse_foreign(self.path.lstat())
+        replace_file(self.path, text, like=self.path)
+
+    def _refuse_foreign(self, found: os.stat_result) -> None:
+        """In a shared folder another user could have put it there: rules to be believed, or a link to be written through."""
+        if S_ISLNK(found.st_mode):
+            raise SourceError(f"{self.path}: {IS_SYMLINK}")
+        if not S_ISREG(found.st_mode):
+            raise SourceError(f"{self.path}: is no regular file, so it is not used")
+        if hasattr(os, "geteuid") and found.st_uid != os.geteuid():
+            raise SourceError(
+                f"{self.path}: belongs to another user (uid {found.st_uid}), so it is not used; remove it"
+            )
+
     def _write_pending(self) -> None:
         with self._lock:
             if self._pending is None:
                 return
             try:
-                write_atomically(self.path, self._pending)
+                self._replace(self._pending)
             except SourceError as error:
                 if not self._closed.is_set():
                     self._problems.report("copy", str(error))

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from secrets import token_hex
+from stat import S_ISREG
 from typing import BinaryIO
 
 from diana.core.errors import SourceError
@@ -20,15 +21,20 @@ except ModuleNotFoundError:  # a system without them
 def write_atomically(path: Path, text: bytes, like: Path | None = None) -> None:
     """Through a symlink, too; with the mode and, where permitted, the owner of the old file, or of the file it is to be `like`."""
     target = resolve_links(path)
+    replace_file(target, text, like or target)
+
+
+def replace_file(path: Path, text: bytes, like: Path) -> None:
+    """What is at the path itself: a symlink would be replaced, not followed."""
     # A random name: several guards of one process may write to the same path.
-    new = target.with_name(f".{target.name}.{token_hex(8)}.new")
+    new = path.with_name(f".{path.name}.{token_hex(8)}.new")
     try:
         with new.open("xb") as file:
-            _copy_owner_and_mode(like or target, file)
+            _copy_owner_and_mode(like, file)
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(new, target)
+        os.replace(new, path)
     except OSError as error:
         raise SourceError(f"{path}: cannot be written: {error.strerror}") from None
     finally:
@@ -62,8 +68,10 @@ def _copy_owner_and_mode(other: Path, file: BinaryIO) -> None:
     if not hasattr(os, "chown"):  # a system with other rights than these
         return
     try:
-        was = other.stat()
+        was = other.lstat()
     except FileNotFoundError:
+        return
+    if not S_ISREG(was.st_mode):
         return
     for owner in (was.st_uid, -1):
         with suppress(PermissionError):
