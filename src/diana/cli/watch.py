@@ -8,7 +8,7 @@ from threading import Event
 
 import click
 
-from diana.cli.centre import URL_HELP, count_of, say_difference
+from diana.cli.centre import URL_HELP, count_of, forgotten_scheme, say_difference
 from diana.core.errors import ConfigError, SourceError
 from diana.core.policy import Policy
 from diana.sources.following.live import LiveRules
@@ -24,6 +24,8 @@ def watch(url: str, count: int | None) -> None:
     """Follow the rules at URL (or in a file) as a node would, and show what changes and what goes wrong."""
     # What is logged is said here anyway.
     logging.getLogger("diana").addHandler(logging.NullHandler())
+    if hint := forgotten_scheme(url):
+        raise click.ClickException(hint)
     try:
         live = LiveRules(url)
     except (ConfigError, SourceError) as error:

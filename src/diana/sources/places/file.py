@@ -35,6 +35,11 @@ class FileSource:
         self._closed = Event()
         self._lost = False
 
+    @property
+    def place(self) -> str:
+        """As operators know it."""
+        return str(self._path)
+
     @classmethod
     def from_url(cls, url: str) -> FileSource:
         cls.check_url(url)

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from diana.core.contracts import Edition
 from diana.core.errors import ConfigError, SourceError
 from diana.sources.document.yaml_tree import LARGEST_BYTES
+from diana.sources.places.address import shown_url
 from diana.sources.places.redis_client import (
     REPLY_SECONDS,
     KeyAddress,
@@ -52,7 +53,9 @@ return 1
 
 
 class RedisSource:
-    def __init__(self, where: KeyAddress) -> None:
+    def __init__(self, where: KeyAddress, place: str = "Redis") -> None:
+        self.place = f"{place}, key {where.key}"
+        """As operators know it."""
         self._key = where.key
         self._servers = KeyClient(where.address)
         self._closed = Event()
@@ -62,7 +65,7 @@ class RedisSource:
     @classmethod
     def from_url(cls, url: str) -> RedisSource:
         cls.check_url(url)
-        return cls(key_address_from_url(url))
+        return cls(key_address_from_url(url), shown_url(url))
 
     @staticmethod
     def check_url(url: str) -> None:
