@@ -30,7 +30,8 @@ SHARED = {("sources", "diana.stores.redis.url")}
 """Counters and rules are in the same servers, which are written in one way."""
 
 CORE_MAY_IMPORT = {
-    "__future__", "collections", "dataclasses", "functools", "hashlib", "importlib", "ipaddress", "math", "re", "typing", "urllib",
+    "__future__", "collections", "dataclasses", "difflib", "functools", "hashlib", "importlib", "ipaddress", "math", "re",
+    "typing", "urllib",
 }  # fmt: skip
 
 

@@ -22,6 +22,7 @@ from diana.sources.document.filters import filter_reader
 from diana.sources.document.reader import (
     Field,
     Mistakes,
+    NotYet,
     Read,
     choice,
     duration,
@@ -32,7 +33,6 @@ from diana.sources.document.reader import (
     mapping,
     mistake,
     natural,
-    not_yet,
     placed,
     text,
     whole,
@@ -133,8 +133,8 @@ class _Schema:
             "defaults": self._defaults,
             "response": self._response,
             "filters": filter_reader(mistakes),
-            "dashboard": not_yet("dashboard"),
-            "shed": not_yet("shed"),
+            "dashboard": NotYet("dashboard"),
+            "shed": NotYet("shed"),
             "limits": self._blocks,
         }
 
@@ -307,7 +307,7 @@ def rule_fields() -> dict[str, Read]:
         "cost": whole(1),
         "when_down": choice("local", "open", "closed"),
         "mode": choice("enforce", "shadow", "off"),
-        "drop": not_yet("drop"),
+        "drop": NotYet("drop"),
         "missing": choice(*MISSING),
         "status": status,
         "body": answer_body,
