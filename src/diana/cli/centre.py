@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import click
 
@@ -131,10 +131,21 @@ def count_of(policy: Policy) -> str:
 
 def say_difference(old: Policy | None, new: Policy) -> bool:
     """Whether there is one."""
-    lines = difference(old, new)
-    for line in lines:
-        colour = {"+": "green", "-": "red"}.get(line[0], "yellow")
-        click.secho(line, fg=colour)
-    if not lines:
+    changes = difference(old, new)
+    for change in changes:
+        click.secho(str(change), fg={"+": "green", "-": "red"}.get(change.sign, "yellow"))
+    if not changes:
         click.echo("no rule changes")
-    return bool(lines)
+    return bool(changes)
+
+
+def json_of_difference(old: Policy | None, new: Policy) -> list[dict[str, Any]]:
+    return [
+        {
+            "change": {"+": "added", "-": "removed", "~": "changed"}[change.sign],
+            "name": change.rule.name,
+            "rule": str(change.rule),
+            "fields": {field: {"before": was, "after": now} for field, was, now in change.fields},
+        }
+        for change in difference(old, new)
+    ]

@@ -72,6 +72,18 @@ def settings_in(content: bytes) -> list[str]:
     return [name for name in written if name.lower() in SETTINGS]
 
 
+def is_status_written(content: bytes) -> bool:
+    """Whether a document says itself which status denied requests get."""
+    return any(
+        key.text.lower() == "status"
+        for node in documents_from_bytes(content)
+        if isinstance(node, Fields)
+        for name, value in node.pairs
+        if name.text.lower() == "response" and isinstance(value, Fields)
+        for key, _ in value.pairs
+    )
+
+
 def _documents(content: bytes, origin: Origin) -> list[Node]:
     try:
         return documents_from_bytes(content)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from diana.core.policy import Policy
 from diana.core.rule import Rule
@@ -22,17 +23,37 @@ COMPARED = (
 )
 
 
-def difference(old: Policy | None, new: Policy) -> list[str]:
-    """One line per rule that comes (+), goes (-) or changes (~). The same counter under other numbers changes, and keeps its count."""
+class FieldChange(NamedTuple):
+    field: str
+    before: str
+    after: str
+
+
+class Change(NamedTuple):
+    """A rule that is added (+), removed (-) or changed (~). The same counter under other numbers changes, and keeps its count."""
+
+    sign: str
+    rule: Rule
+    fields: tuple[FieldChange, ...] = ()
+
+    def __str__(self) -> str:
+        if self.sign != "~":
+            return f"{self.sign} {self.rule}  ({self.rule.name})"
+        return f"~ {self.rule.name}: " + "; ".join(
+            f"{field} {before} → {after}" for field, before, after in self.fields
+        )
+
+
+def difference(old: Policy | None, new: Policy) -> list[Change]:
     before = {} if old is None else _by_counter(old)
     after = _by_counter(new)
-    lines = [f"- {rule}  ({rule.name})" for id, (rule, _) in before.items() if id not in after]
+    changes = [Change("-", rule) for id, (rule, _) in before.items() if id not in after]
     for id, (rule, left_alone) in after.items():
         if id not in before:
-            lines.append(f"+ {rule}  ({rule.name})")
-        elif changes := list(_changes(*before[id], rule, left_alone)):
-            lines.append(f"~ {rule.name}: {'; '.join(changes)}")
-    return lines
+            changes.append(Change("+", rule))
+        elif fields := tuple(_changes(*before[id], rule, left_alone)):
+            changes.append(Change("~", rule, fields))
+    return changes
 
 
 def _by_counter(policy: Policy) -> dict[str, tuple[Rule, str]]:
@@ -50,17 +71,17 @@ def _by_counter(policy: Policy) -> dict[str, tuple[Rule, str]]:
     }
 
 
-def _changes(old: Rule, old_except: str, new: Rule, new_except: str) -> Iterator[str]:
+def _changes(old: Rule, old_except: str, new: Rule, new_except: str) -> Iterator[FieldChange]:
     for name in COMPARED:
         before = old_except if name == "except" else _shown(old, name)
         after = new_except if name == "except" else _shown(new, name)
         if before != after:
-            yield f"{name} {before} → {after}"
+            yield FieldChange(name, before, after)
     others = {**old.meter.options, **new.meter.options}
     for option in sorted(set(others) - {"burst"}):
         was, is_now = (_plain(rule.meter.options.get(option)) for rule in (old, new))
         if was != is_now:
-            yield f"{option} {was} → {is_now}"
+            yield FieldChange(option, was, is_now)
 
 
 def _shown(rule: Rule, name: str) -> str:
