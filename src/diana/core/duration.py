@@ -6,6 +6,7 @@ Nothing is guessed: `w`, `month` and a bare `s` are errors, because one library'
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from diana.core.errors import ConfigError, shown
 
@@ -40,6 +41,7 @@ _SPOKEN = re.compile(r"([0-9]{1,9})?\s*([a-z]+)?")
 ALLOWED = "second, minute, hour, day, or a number with ms, s, m, h or d such as 30s or 5m"
 
 
+@lru_cache(256)
 def micros_from_spelling(text: str) -> int:
     """`minute` is 60,000,000; `30s` is 30,000,000."""
     word = text.strip().lower()

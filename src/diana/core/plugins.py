@@ -72,8 +72,18 @@ def algorithms() -> dict[str, Algorithm]:
     return {algorithm.code: algorithm for algorithm in found}
 
 
+@cache
+def _by_spelling() -> dict[str, Algorithm]:
+    """As rules mostly write them: ten thousand of them say `TB`."""
+    found = algorithms().items()
+    return dict(found) | {algorithm.spelling: algorithm for _, algorithm in found}
+
+
 def algorithm_from_spelling(text: str) -> Algorithm:
     """`TB`, `tb` and `token bucket` are the same."""
+    found = _by_spelling().get(text) if isinstance(text, str) else None
+    if found is not None:
+        return found
     word = " ".join(text.lower().split()) if isinstance(text, str) else None
     for algorithm in algorithms().values():
         if word in (algorithm.code.lower(), algorithm.spelling):

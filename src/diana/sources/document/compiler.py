@@ -62,17 +62,16 @@ class _MergedFields:
         self.place = own.place
         self._own = own.fields
         self._defaults = defaults
+        self._all = {**defaults, **own.fields} if defaults else own.fields
 
     def value(self, name: str) -> Any:
-        field = self._field(name)
+        field = self._all.get(name)
         return None if field is None else field.value
 
     def options(self, algorithm: Algorithm) -> dict[str, Field]:
         """A default that is foreign to the algorithm is meant for other rules."""
-        known = {name: field for name, field in self._defaults.items() if name in algorithm.options}
-        return known | {
-            name: field for name, field in self._own.items() if name in algorithm.options
-        }
+        names = algorithm.options
+        return {name: field for name, field in self._all.items() if name in names}
 
     def foreign(self, algorithm: Algorithm) -> dict[str, Field]:
         return {
@@ -83,17 +82,14 @@ class _MergedFields:
 
     def wrong(self, name: str, message: str, place: Place | None = None) -> ConfigError:
         """A mistake at a field; in a default, it says for which rule."""
-        field = self._field(name)
+        field = self._all.get(name)
         at = place or (self.place if field is None else field.place)
         if name not in self._own and field is not None:
             message += f" (in the rule of line {self.place.line})"
         return ConfigError(message, line=at.line, column=at.column, path=at.path)
 
     def has(self, name: str) -> bool:
-        return self._field(name) is not None
-
-    def _field(self, name: str) -> Field | None:
-        return self._own.get(name, self._defaults.get(name))
+        return name in self._all
 
 
 class _Compiler:

@@ -87,7 +87,8 @@ def fields(
         if mistakes.full:
             break
         name = key.text.lower()
-        word = name if name.isprintable() and len(name) <= 40 else shown(name)
+        read = readers.get(name)
+        word = name if read is not None or _is_short(name) else shown(name)
         here = f"{path}.{word}" if path else word
         if name in seen:
             first = seen[name]
@@ -95,17 +96,19 @@ def fields(
             mistakes.add(mistake(key, here, said))
         elif key.text == "<<":
             mistakes.add(mistake(key, here, "there is a merge (<<); write the fields out"))
-        elif name not in readers:
+        elif read is None:
             mistakes.add(mistake(key, here, unknown(key.text, readers)))
         else:
             try:
-                found[name] = Field(
-                    readers[name](value, here), Place(value.line, value.column, here)
-                )
+                found[name] = Field(read(value, here), Place(value.line, value.column, here))
             except ConfigError as error:
                 mistakes.add(placed(error, value, here))
         seen.setdefault(name, key)
     return found
+
+
+def _is_short(name: str) -> bool:
+    return name.isprintable() and len(name) <= 40
 
 
 def placed(error: ConfigError, node: Node | Place, path: str) -> ConfigError:

@@ -222,13 +222,12 @@ class _Schema:
                 self._mistakes.add(placed(error, item, here))
                 continue
             read = fields(rule, here, self._rule_fields, self._mistakes)
-            written = {key.text.lower() for key, _ in rule.pairs}
-            # A field that could not be read is a mistake already, not a missing one.
-            unread = {
-                name: Field(None, Place(rule.line, rule.column, here))
-                for name in written - set(read)
-            }
-            rules.append(RuleFields({**read, **unread}, Place(rule.line, rule.column, here)))
+            place = Place(rule.line, rule.column, here)
+            if len(read) < len(rule.pairs):
+                # A field that could not be read is a mistake already, not a missing one.
+                written = {key.text.lower() for key, _ in rule.pairs}
+                read |= {name: Field(None, place) for name in written - set(read)}
+            rules.append(RuleFields(read, place))
         return rules
 
     def _defaults(self, node: Node, path: str) -> dict[str, Field]:

@@ -6,7 +6,7 @@ No aliases, anchors, tags or merges (a billion laughs), no depth without end, no
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import yaml
@@ -79,7 +79,7 @@ def documents_from_bytes(content: bytes) -> list[Node]:
             "this is not UTF-8; save the file as UTF-8", line=line, column=column
         ) from None
     try:
-        return list(_documents(_Events(text)))
+        return list(_Parser(text).documents())
     except yaml.MarkedYAMLError as error:
         line, column = _position(_begin_of(error))
         hint = next((hint for sign, hint in HINTS.items() if sign in str(error.problem)), "")
@@ -112,36 +112,6 @@ def _end_of(text: str) -> tuple[int, int]:
     return text.count("\n") + 1, len(text) - text.rfind("\n")
 
 
-class _Events:
-    """The parser's events, one ahead, with everything unwanted refused on the way."""
-
-    def __init__(self, text: str) -> None:
-        self._event = _Loader(text).get_event
-        self._depth = 0
-
-    def next(self) -> yaml.Event:
-        event: yaml.Event = self._event()
-        if isinstance(event, yaml.NodeEvent):
-            self._refuse_surprises(event)
-            if isinstance(event, yaml.CollectionStartEvent):
-                self._depth += 1
-                if self._depth > DEEPEST:
-                    raise _refused(event, f"nesting deeper than {DEEPEST}; no rule needs that")
-        elif isinstance(event, yaml.CollectionEndEvent):
-            self._depth -= 1
-        return event
-
-    def _refuse_surprises(self, event: yaml.NodeEvent) -> None:
-        if isinstance(event, yaml.AliasEvent):
-            raise _refused(event, "an alias (*); write the value out")
-        if event.anchor is not None:
-            raise _refused(event, "an anchor (&); write the value out where it is needed")
-        written: str | None = getattr(event, "tag", None)
-        if written is not None and written != "!":
-            tag = written.replace("tag:yaml.org,2002:", "!!")
-            raise _refused(event, f"a tag ({tag}); write the plain value")
-
-
 def _refused(event: yaml.Event, what: str) -> ConfigError:
     line, column = _position(event.start_mark)
     return ConfigError(f"there is {what}", line=line, column=column)
@@ -152,27 +122,56 @@ def _position(mark: Any) -> tuple[int, int]:
     return (1, 1) if mark is None else (mark.line + 1, mark.column + 1)
 
 
-def _documents(events: _Events) -> Iterator[Node]:
-    while not isinstance(event := events.next(), yaml.StreamEndEvent):
-        if isinstance(event, yaml.DocumentStartEvent):
-            node = _node(events, events.next())
-            if not (isinstance(node, Scalar) and node.plain and not node.text):
-                yield node
+class _Parser:
+    """A tree of the parser's events, with everything unwanted refused on the way.
+
+    A document of ten thousand rules has a hundred thousand scalars: their way through here is short.
+    """
+
+    def __init__(self, text: str) -> None:
+        self._next: Callable[[], Any] = _Loader(text).get_event
+
+    def documents(self) -> Iterator[Node]:
+        while not isinstance(event := self._next(), yaml.StreamEndEvent):
+            if isinstance(event, yaml.DocumentStartEvent):
+                node = self._node(self._next(), 1)
+                if not (isinstance(node, Scalar) and node.plain and not node.text):
+                    yield node
+
+    def _node(self, event: Any, depth: int) -> Node:
+        kind = type(event)
+        if kind is yaml.AliasEvent or event.anchor is not None or event.tag is not None:
+            _refuse_surprises(event)
+        mark = event.start_mark
+        if kind is yaml.ScalarEvent:
+            return Scalar(mark.line + 1, mark.column + 1, event.value, not event.style)
+        if depth > DEEPEST:
+            raise _refused(event, f"nesting deeper than {DEEPEST}; no rule needs that")
+        if kind is yaml.SequenceStartEvent:
+            return Sequence(mark.line + 1, mark.column + 1, self._items(depth))
+        return Mapping(mark.line + 1, mark.column + 1, self._pairs(depth))
+
+    def _items(self, depth: int) -> list[Node]:
+        items: list[Node] = []
+        while type(event := self._next()) is not yaml.SequenceEndEvent:
+            items.append(self._node(event, depth + 1))
+        return items
+
+    def _pairs(self, depth: int) -> list[tuple[Scalar, Node]]:
+        pairs = []
+        while type(event := self._next()) is not yaml.MappingEndEvent:
+            key = self._node(event, depth + 1)
+            if type(key) is not Scalar:
+                raise _refused(event, "a key that is no word; write name: value")
+            pairs.append((key, self._node(self._next(), depth + 1)))
+        return pairs
 
 
-def _node(events: _Events, event: yaml.Event) -> Node:
-    line, column = _position(event.start_mark)
-    if isinstance(event, yaml.ScalarEvent):
-        return Scalar(line, column, event.value, not event.style)
-    if isinstance(event, yaml.SequenceStartEvent):
-        items = []
-        while not isinstance(following := events.next(), yaml.SequenceEndEvent):
-            items.append(_node(events, following))
-        return Sequence(line, column, items)
-    pairs = []
-    while not isinstance(following := events.next(), yaml.MappingEndEvent):
-        key = _node(events, following)
-        if not isinstance(key, Scalar):
-            raise _refused(following, "a key that is no word; write name: value")
-        pairs.append((key, _node(events, events.next())))
-    return Mapping(line, column, pairs)
+def _refuse_surprises(event: Any) -> None:
+    if isinstance(event, yaml.AliasEvent):
+        raise _refused(event, "an alias (*); write the value out")
+    if event.anchor is not None:
+        raise _refused(event, "an anchor (&); write the value out where it is needed")
+    if event.tag != "!":
+        tag = event.tag.replace("tag:yaml.org,2002:", "!!")
+        raise _refused(event, f"a tag ({tag}); write the plain value")
