@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from benchmarks.report import Figure, Section, at_most
 from diana import AsyncGuard, Guard, Request
-from diana.sources.replacing import replace
+from diana.sources.places.atomic_write import write_atomically
 from diana.sources.rules import rules_from_bytes
 
 RULES = 10_000
@@ -118,7 +118,7 @@ def _changed(measure: Measure, number: int) -> Change:
 
         def write() -> None:
             sleep(0.2)
-            replace(path, new)
+            write_atomically(path, new)
             there[0] = monotonic()
 
         def is_over(version: str) -> bool:

@@ -23,12 +23,15 @@ LAYERS = [
     {"cli"},
 ]
 RANK = {part: rank for rank, layer in enumerate(LAYERS) for part in layer}
-ANYWHERE = {"testing", "__init__", "__main__"}
-"""`diana.testing` looks at core and stores from outside; the package itself only re-exports."""
+ANYWHERE = {"testing", "plugins", "__init__", "__main__"}
+"""`diana.testing` looks at core and stores from outside; `diana.plugins` and the package itself only re-export."""
+
+SHARED = {("sources", "diana.stores.redis.url")}
+"""Counters and rules are in the same servers, which are written in one way."""
 
 CORE_MAY_IMPORT = {
-    "__future__", "array", "bisect", "collections",
-    "dataclasses", "functools", "hashlib", "importlib", "ipaddress", "math", "re", "typing", "urllib",
+    "__future__", "array", "bisect", "collections", "dataclasses", "difflib", "functools", "hashlib", "importlib", "ipaddress",
+    "math", "re", "typing", "urllib",
 }  # fmt: skip
 
 
@@ -67,10 +70,27 @@ def test_imports_point_to_the_left(path: Path) -> None:
             continue
         other = rest.split(".")[0]
         assert other == part or RANK[other] <= RANK[part], f"{part} imports {module}"
-        if RANK[other] == RANK[part] and other != part:
+        if RANK[other] == RANK[part] and other != part and (part, module) not in SHARED:
             assert RANK[part] == RANK["limiter"] or "middleware" in (part, other), (
                 f"{part} and {other} stand side by side and must not know each other"
             )
+
+
+ROOMS_OF_SOURCES = ["document", "places", "rules", "following"]
+"""As on the map in `sources/__init__.py`."""
+
+
+@pytest.mark.parametrize(
+    "path", sorted((SOURCE / "sources").rglob("*.py")), ids=lambda path: path.name
+)
+def test_sources_know_only_what_stands_above_them_on_their_map(path: Path) -> None:
+    room = path.relative_to(SOURCE / "sources").parts[0].removesuffix(".py")
+    if room == "__init__":
+        return
+    for module in imports(path):
+        if module.startswith("diana.sources."):
+            other = module.split(".")[2]
+            assert ROOMS_OF_SOURCES.index(other) <= ROOMS_OF_SOURCES.index(room), module
 
 
 @pytest.mark.parametrize("path", sorted((SOURCE / "core").glob("*.py")), ids=lambda path: path.name)

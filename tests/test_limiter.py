@@ -3,23 +3,98 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import pickle
+import subprocess
+import sys
+from collections.abc import Callable
 from functools import partial
+from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import diana
 from diana import AsyncLimiter, ConfigError, Decision, DianaError, Limiter, LimitExceeded, limit
 from diana.core.errors import CostError, KeyTypeError, PatienceError
 from diana.core.plugins import algorithms
 from diana.stores.memory import MemoryStore
 from diana.testing import FakeClock
 
+TYPED = """
+from collections.abc import Callable, Coroutine
+from typing import Any, assert_type
+from diana import AsyncLimiter, Limiter, limit
+
+@limit("5/second")
+def ring(sound: str, times: int = 1) -> str:
+    return sound * times
+
+@limit("5/second")
+async def chime(sound: str) -> str:
+    return sound
+
+class Bell:
+    @limit("5/second")
+    def ring(self, sound: str) -> str:
+        return sound
+
+    @staticmethod
+    @limit("5/second")
+    def name(sound: str) -> str:
+        return sound
+
+assert_type(ring("ding", times=2), str)
+chimes: Coroutine[Any, Any, str] = chime("ding")
+assert_type(ring.limiter, Limiter)
+assert_type(chime.limiter, AsyncLimiter)
+assert_type(Bell.ring.limiter, Limiter)
+assert_type(Bell().ring("ding"), str)
+assert_type(Bell.name("ding"), str)
+plain: Callable[[str], str] = ring
+ring(1)  # type: ignore[arg-type]
+Bell().ring(1)  # type: ignore[arg-type]
+"""
+
 BEGIN_US = 1_700_000_000_000_000
 
 
 def clock() -> FakeClock:
     return FakeClock(BEGIN_US)
+
+
+@pytest.mark.parametrize(
+    ("made", "shown"),
+    [
+        (lambda: Limiter("100/minute"), "Limiter('100/minute', algo='TB', store='memory://')"),
+        (
+            lambda: AsyncLimiter("5 per 30s; 9/day", algo="sliding window", name="mail"),
+            "AsyncLimiter('5/30s; 9/day', algo='SW', store='memory://', name='mail')",
+        ),
+        (
+            lambda: Limiter("1/hour", store=MemoryStore(), name="calls"),
+            "Limiter('1/hour', algo='TB', store=MemoryStore, name='calls')",
+        ),
+        (
+            lambda: Limiter(
+                "1/hour", store="redis://me:hunter2@127.0.0.1:1?namespace=x", name="calls"
+            ),
+            "Limiter('1/hour', algo='TB', store='redis://127.0.0.1:1', name='calls')",
+        ),
+    ],
+)
+def test_a_limiter_shows_what_it_limits_and_no_password(
+    made: Callable[[], Limiter], shown: str
+) -> None:
+    limiter = made()
+    assert repr(limiter) == shown
+    if isinstance(limiter, Limiter):
+        limiter.close()
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    assert diana.__version__ == version("diana-limiter")
 
 
 def test_a_decision_answers_the_next_question() -> None:
@@ -327,8 +402,20 @@ class TestDecorator:
             return "ding"
 
         ring()
-        ring.limiter.reset("")  # type: ignore[attr-defined]
+        ring.limiter.reset("")
         assert ring() == "ding"
+
+    def test_a_strict_type_checker_knows_the_limiter_and_the_function(self, tmp_path: Path) -> None:
+        page = tmp_path / "typed.py"
+        page.write_text(TYPED)
+        checked = subprocess.run(
+            [sys.executable, "-m", "mypy", "--strict", "--config-file=", str(page)],
+            capture_output=True,
+            text=True,
+            cwd=tmp_path,
+            env={**os.environ, "MYPYPATH": str(Path(__file__).parents[1] / "src")},
+        )
+        assert checked.stdout.startswith("Success"), checked.stdout
 
     def test_what_has_no_name_needs_one(self) -> None:
         with pytest.raises(ConfigError, match="give the limit a name="):
@@ -347,11 +434,13 @@ class TestDecorator:
             def name(cls) -> str:
                 return cls.__name__
 
-        assert Bell().ring("ding") == "ding"
-        assert Bell.name() == "Bell"
-        for call in (lambda: Bell.ring("ding"), Bell().name):
+        # Type checkers look through @staticmethod and @classmethod when they stand below; above @limit they understand them.
+        bell: Any = Bell
+        assert bell().ring("ding") == "ding"
+        assert bell.name() == "Bell"
+        for call in (lambda: bell.ring("ding"), bell().name):
             with pytest.raises(LimitExceeded):
-                call()  # type: ignore[no-untyped-call]
+                call()
 
     def test_on_objects_whose_call_is_a_coroutine(self) -> None:
         class Bell:

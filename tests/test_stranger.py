@@ -1,4 +1,4 @@
-"""The open-closed promise: an unknown package adds an algorithm, a store, an actor and a filter by entry points alone."""
+"""The open-closed promise: an unknown package adds a plug-in of every kind by entry points alone."""
 
 from __future__ import annotations
 
@@ -15,9 +15,11 @@ PLAY = """
 import asyncio
 from pathlib import Path
 from diana import Guard, Limiter, Request, load_rules
-from diana.core.plugins import algorithms
+from diana.plugins import algorithms
 from diana.testing import FakeClock, algorithm_laws, store_contract
 from stranger.notebook import Notebook
+from stranger.shelf import SHELF
+from stranger.tally import TALLY
 
 for code in ("SP", "RC"):
     algorithm_laws(algorithms()[code], examples=100)
@@ -52,6 +54,11 @@ async def send(message):
 
 asyncio.run(line.around(app)({"type": "http"}, None, send))
 assert sent[0]["headers"] == [(b"x-stamp", b"seen")]
+SHELF["rules"] = b"{url: /, rules: [{unit: hour, rpu: 1}]}"
+followed = Guard.from_file("shelf://rules", clock=clock, observers=["tally"])
+assert [bool(followed.check(Request())) for _ in range(2)] == [True, False]
+assert TALLY == [True, False]
+followed.close()
 print("played")
 """
 
@@ -68,9 +75,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "site"
 
 
-def test_a_stranger_adds_an_algorithm_a_store_an_actor_and_a_filter(
-    installed: Path, tmp_path: Path
-) -> None:
+def test_a_stranger_adds_a_plug_in_of_every_kind(installed: Path, tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(installed)}
     played = subprocess.run(
         [sys.executable, "-c", PLAY], env=environment, cwd=tmp_path, capture_output=True, text=True
@@ -79,6 +84,6 @@ def test_a_stranger_adds_an_algorithm_a_store_an_actor_and_a_filter(
 
 
 def test_without_assertions_the_laws_refuse_to_pass() -> None:
-    code = "from diana.testing import *; from diana.core.plugins import algorithms; algorithm_laws(algorithms()['TB'])"
+    code = "from diana.testing import *; from diana.plugins import algorithms; algorithm_laws(algorithms()['TB'])"
     answer = subprocess.run([sys.executable, "-O", "-c", code], capture_output=True, text=True)
     assert "python -O switches off the assertions" in answer.stderr

@@ -9,6 +9,7 @@ from diana.limiter import AsyncLimiter, Limiter
 from diana.pacer import Pacer
 
 if TYPE_CHECKING:
+    __version__: str
     from diana.core.policy import Policy
     from diana.core.request import Request
     from diana.core.rule import Rule
@@ -48,6 +49,10 @@ _ON_FIRST_USE = {
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("diana-limiter")
     if name not in _ON_FIRST_USE:
         raise AttributeError(f"module 'diana' has no attribute {name!r}")
     from importlib import import_module

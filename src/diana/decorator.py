@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import wraps
-from typing import Any, ParamSpec, TypeVar, cast
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, cast, overload
 
 from diana.core.charge import checked_cost
 from diana.core.contracts import Client, Store
@@ -13,7 +13,37 @@ from diana.limiter import AsyncLimiter, Limiter
 from diana.waiting import seconds_checked
 
 P = ParamSpec("P")
+Q = ParamSpec("Q")
 R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+Kind_co = TypeVar("Kind_co", Limiter, AsyncLimiter, covariant=True)
+
+
+class Limited(Protocol, Generic[P, R_co, Kind_co]):
+    """What type checkers know of a decorated function: it is called, and bound as a method, as before, and has its limiter."""
+
+    @property
+    def limiter(self) -> Kind_co: ...
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
+
+    @overload
+    def __get__(self, instance: None, owner: type, /) -> Self: ...
+
+    @overload
+    def __get__(
+        self: Limited[Concatenate[Any, Q], R_co, Kind_co], instance: object, owner: type, /
+    ) -> Callable[Q, R_co]: ...
+
+
+class Decorator(Protocol):
+    @overload
+    def __call__(  # type: ignore[overload-overlap]  # a coroutine function is a function, too
+        self, function: Callable[P, Coroutine[Any, Any, R]], /
+    ) -> Limited[P, Coroutine[Any, Any, R], AsyncLimiter]: ...
+
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> Limited[P, R, Limiter]: ...
 
 
 def limit(
@@ -26,7 +56,7 @@ def limit(
     store: str | Store | Client = "memory://",
     name: str | None = None,
     **limiter_options: Any,
-) -> Callable[[Callable[P, R]], Callable[P, R]]:
+) -> Decorator:
     """Limit calls of a function, method or coroutine.
 
     Over the limit it calls `fallback` with the same arguments, or raises LimitExceeded. `key` and `cost` may be functions of the
@@ -88,7 +118,7 @@ def limit(
         limited.limiter = limiter  # type: ignore[attr-defined]
         return limited
 
-    return decorate
+    return cast("Decorator", decorate)
 
 
 def _as_function(value: Any, checked: Callable[[Any], Any]) -> Callable[..., Any]:

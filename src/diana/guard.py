@@ -12,8 +12,8 @@ from diana.core.policy import Policy
 from diana.core.request import Request
 from diana.core.verdict import Verdict
 from diana.judge import Judge, aperform, perform
-from diana.sources.live import LiveRules
-from diana.sources.troubles import Trouble
+from diana.sources.following.live import LiveRules
+from diana.sources.following.problems import Problem
 
 
 class _Guarding:
@@ -55,9 +55,9 @@ class _Guarding:
         return guard
 
     @property
-    def troubles(self) -> tuple[Trouble, ...]:
-        """What is wrong with where the rules come from; nothing, if all is well."""
-        return () if self._live is None else self._live.troubles
+    def problems(self) -> tuple[Problem, ...]:
+        """What is wrong with where the rules come from; empty if nothing is."""
+        return () if self._live is None else self._live.problems
 
     def _stop_following(self) -> None:
         if self._live is not None:

@@ -53,6 +53,8 @@ class _Limits:
             raise ConfigError(f"name is {name!r}; write a str that is not empty")
         self.timer = Timer(clock)
         self.owned = isinstance(store, str)
+        self.name = name
+        self.where = store if isinstance(store, str) else None
         self.store = open_store(store)
         try:
             if name is None and (self.store.shared or not self.owned):
@@ -72,6 +74,16 @@ class _Limits:
 
     def now(self) -> int | None:
         return None if self.clock is None else self.clock()
+
+    def shown_as(self, kind: str) -> str:
+        """How a limiter looks in a debugger; without what may be secret in a URL."""
+        from diana.sources.places.address import shown_url
+
+        limits = "; ".join(str(meter.limit) for meter in self.meters)
+        store = type(self.store).__name__ if self.where is None else repr(shown_url(self.where))
+        algo = self.meters[0].algorithm.code
+        named = "" if self.name is None else f", name={self.name!r}"
+        return f"{kind}({limits!r}, algo={algo!r}, store={store}{named})"
 
 
 class Limiter:
@@ -98,6 +110,9 @@ class Limiter:
         if type(self).take is Limiter.take and len(self._limits.meters) == 1:
             fast_lane = self._store.bind(self._limits.meters[0], clock)
             self.take = fast_lane  # type: ignore[method-assign]
+
+    def __repr__(self) -> str:
+        return self._limits.shown_as("Limiter")
 
     def take(self, key: str, cost: int = 1) -> Decision:
         """Charge the key, by every limit or by none; the Decision is true if it may pass."""
@@ -171,6 +186,9 @@ class AsyncLimiter:
         if type(self).take is AsyncLimiter.take and len(self._limits.meters) == 1:
             fast_lane = self._store.bind(self._limits.meters[0], clock)
             self.take = fast_lane  # type: ignore[assignment,method-assign]
+
+    def __repr__(self) -> str:
+        return self._limits.shown_as("AsyncLimiter")
 
     async def take(self, key: str, cost: int = 1) -> Decision:
         """Charge the key, by every limit or by none; the Decision is true if it may pass."""

@@ -10,6 +10,10 @@ from diana.cli.main import diana
 
 GOOD = "url: /\nrules: [{unit: second, rpu: 10}]\n"
 WRONG = "url: /\nrules: [{unit: w, rpu: 0}]\n"
+DEFAULT_STATUS = (
+    "denied requests get 503 Service Unavailable, the default: to load balancers and monitors it may look like a broken server; "
+    "write response: {status: 429} to tell clients to slow down"
+)
 SUSPICIOUS = "url: /\nrules: [{actor: device, unit: second, rpu: 10}]\n"
 
 
@@ -24,7 +28,7 @@ def check(folder: Path, *arguments: str, **files: str) -> Result:
 def test_a_right_file_is_counted(tmp_path: Path) -> None:
     result = check(tmp_path, good=GOOD)
     assert result.exit_code == 0
-    assert result.output == f"{tmp_path}/good: 1 rule\n"
+    assert result.output.splitlines()[0] == f"{tmp_path}/good: 1 rule"
 
 
 def test_every_mistake_is_told_with_its_place(tmp_path: Path) -> None:
@@ -36,7 +40,29 @@ def test_every_mistake_is_told_with_its_place(tmp_path: Path) -> None:
         "or a number with ms, s, m, h or d such as 30s or 5m",
         f"{tmp_path}/wrong:2:24: rules[0].rpu: '0' is no whole number from 1; write digits such as 10",
         f"{tmp_path}/wrong: 2 mistakes",
+        DEFAULT_STATUS,
     ]
+
+
+def test_the_status_of_denied_requests_is_told_once_with_a_reason_to_change_it(
+    tmp_path: Path,
+) -> None:
+    chosen = "response: {status: 429}\nlimits:\n  - " + GOOD.replace("\n", "\n    ")
+    result = check(tmp_path, one=GOOD, other=GOOD, chosen=chosen)
+    assert result.exit_code == 0
+    assert result.output.splitlines()[-2:] == [
+        DEFAULT_STATUS,
+        "denied requests get 429 Too Many Requests",
+    ]
+    assert result.output.count("denied requests") == 2
+
+
+def test_a_status_that_was_chosen_needs_no_reason(tmp_path: Path) -> None:
+    text = "Response: {Status: 503}\nlimits:\n  - " + GOOD.replace("\n", "\n    ")
+    assert check(tmp_path, chosen=text).output.endswith(
+        "denied requests get 503 Service Unavailable\n"
+    )
+    assert "denied requests" not in check(tmp_path, wrong=WRONG).output
 
 
 @pytest.mark.parametrize(("options", "code"), [([], 0), (["--strict"], 1)])
@@ -48,7 +74,7 @@ def test_a_warning_is_no_mistake_unless_strict(
     assert (
         "suspicious:2:9: warning: rules[0]: device is read from header X-Device-Id" in result.output
     )
-    assert result.output.endswith("1 rule, 1 warning\n")
+    assert "suspicious: 1 rule, 1 warning\n" in result.output
 
 
 def test_as_json(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 
 from diana import load_rules
 from diana.cli.main import diana
-from diana.sources.redis import RedisSource
+from diana.sources.places.redis import RedisSource
 from tests.servers.ports import free_port
 from tests.servers.programs import VALKEY_9
 from tests.servers.server import Server
@@ -73,6 +73,11 @@ def run(*arguments: str, says: str | None = None) -> Result:
     return CliRunner().invoke(diana, arguments, input=says)
 
 
+def place(url: str) -> str:
+    """As prompts and reports name it."""
+    return url.removeprefix("file://") if url.startswith("file:") else f"{url}, key diana:rules"
+
+
 def there(url: str) -> str:
     return run("pull", url).output
 
@@ -86,8 +91,8 @@ def test_the_first_push_shows_every_rule_and_asks(url: str, old: str) -> None:
         "+ /: 10/second by ip, TB, local  (addresses)",
         "+ /: 500/second by all, TB, local  (everybody)",
     ]
-    assert question == f"publish 2 rules at {url}? [y/N]: y"
-    assert done.startswith("published 2 rules, version ")
+    assert question == f"publish 2 rules at {place(url)}? [y/N]: y"
+    assert done.startswith(f"published 2 rules at {place(url)}, version ")
     assert there(url) == OLD
 
 
@@ -112,7 +117,7 @@ def test_whoever_does_not_say_yes_publishes_nothing(
 def test_what_is_there_already_is_not_published_again(url: str, old: str) -> None:
     run("push", old, url, "--yes")
     result = run("push", old, url)
-    assert (result.exit_code, result.output) == (0, "this is what is there already\n")
+    assert (result.exit_code, result.output) == (0, f"{place(url)} holds these rules already\n")
 
 
 @pytest.mark.parametrize(
@@ -152,7 +157,7 @@ def test_of_two_operators_the_second_is_told(
     monkeypatch.setattr("click.confirm", thinks)
     result = run("push", new, url)
     assert result.exit_code == 1
-    assert "was changed by somebody else meanwhile; look again" in result.output
+    assert "has changed since it was read; run the command again" in result.output
     assert there(url) == other.read_text()
 
 
@@ -163,8 +168,8 @@ def test_rollback_publishes_what_was_replaced_and_undoes_itself(
     run("push", new, url, "--yes")
     result = run("rollback", url, says="y\n")
     assert "~ addresses: rpu 20 → 10;" in result.output
-    assert f"publish 2 rules again at {url}? [y/N]: y" in result.output
-    assert "rolled back to 2 rules, version " in result.output
+    assert f"publish 2 rules again at {place(url)}? [y/N]: y" in result.output
+    assert f"rolled back to 2 rules at {place(url)}, version " in result.output
     assert there(url) == OLD
     assert run("rollback", url, says="n\n").exit_code == 1
     assert there(url) == OLD
@@ -261,13 +266,52 @@ def test_the_version_is_the_one_that_verdicts_show(url: str, old: str, new: str)
     for file in (old, new):
         version = load_rules(file).version
         result = run("push", file, url, "--yes")
-        assert result.output.endswith(f"published 2 rules, version {version}\n")
+        assert result.output.endswith(f"published 2 rules at {place(url)}, version {version}\n")
     with WebServer() as web:
         result = run("push", new, web.url, "--yes")
         assert result.output.endswith(f"version {version} ({web.etag} there)\n")
 
 
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [
+        ("127.0.0.1:6379", "write redis://127.0.0.1:6379"),
+        ("cache.internal:6379/0", "write redis://cache.internal:6379/0"),
+        ("sentinel-1:26379/limits", "write redis+sentinel://sentinel-1:26379/limits"),
+        ("config:2379/shop/rules", "write etcd://config:2379/shop/rules"),
+        ("config:2181/shop/rules", "write zookeeper://config:2181/shop/rules"),
+        ("me:hunter2@cache:6379", "write the whole URL, such as redis://host:6379"),
+        ("new.yaml", "write file://{folder}/new.yaml for a new file"),
+    ],
+)
+@pytest.mark.parametrize("verb", ["push", "rollback"])
+def test_a_target_without_a_scheme_is_an_existing_file_or_an_error(
+    old: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str, target: str, said: str
+) -> None:
+    """A forgotten scheme once wrote a local file of that name, and said published."""
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    result = run(verb, *([old] if verb == "push" else []), target, "--yes")
+    assert result.exit_code == 1
+    assert said.format(folder=tmp_path / "here") in result.output
+    assert "hunter2" not in result.output
+    assert list((tmp_path / "here").iterdir()) == []
+
+
+@pytest.mark.parametrize("verb", ["pull", "diff", "watch"])
+def test_a_forgotten_scheme_is_told_when_reading_too(verb: str, old: str) -> None:
+    result = run(verb, *([old] if verb == "diff" else []), "127.0.0.1:6379")
+    assert result.exit_code == 1
+    assert "write redis://127.0.0.1:6379" in result.output
+
+
+def test_an_existing_file_is_a_target_by_its_path(old: str, new: str) -> None:
+    result = run("push", new, old, "--yes")
+    assert result.exit_code == 0
+    assert f"published 2 rules at {old}, version" in result.output
+
+
 def test_a_path_that_cannot_be_written_is_told(old: str) -> None:
-    result = run("push", old, f"{old}/there.yaml", "--yes")
+    result = run("push", old, f"file://{old}/there.yaml", "--yes")
     assert result.exit_code == 1
     assert "cannot be written: Not a directory" in result.output

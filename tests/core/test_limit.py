@@ -58,6 +58,48 @@ def test_the_message_names_the_unit_it_could_not_read() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("s", "second"), ("sec", "second"), ("seconds", "second"), ("Seconds", "second"), ("m", "minute"), ("min", "minute"),
+        ("mins", "minute"), ("minutes", "minute"), ("h", "hour"), ("hr", "hour"), ("hours", "hour"), ("d", "day"), ("days", "day"),
+        ("1 minute", "minute"), ("1 hour", "hour"), ("60", "60s"), ("3600", "3600s"), ("30 seconds", "30s"), ("5 minutes", "5m"),
+        ("2 hours", "2h"), ("7 days", "7d"), ("250 milliseconds", "250ms"), ("30sec", "30s"), ("week", "7d"), ("2 weeks", "14d"),
+    ],
+)  # fmt: skip
+def test_an_ordinary_word_gets_the_spelling_that_was_meant(written: str, meant: str) -> None:
+    with pytest.raises(ConfigError, match=rf"is no duration; did you mean {meant}\? write second"):
+        micros_from_spelling(written)
+    assert micros_from_spelling(meant)
+
+
+@pytest.mark.parametrize("written", ["w", "month", "soon", "0", "1.5", "3 moons", "99999999999"])
+def test_nothing_is_guessed_where_it_is_not_plain(written: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        micros_from_spelling(written)
+    assert "did you mean" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("limit", "meant"), [("5/s", "second"), ("5/60", "60s"), ("5 per 1 minute", "minute")]
+)
+def test_a_limit_gets_it_too(limit: str, meant: str) -> None:
+    with pytest.raises(ConfigError, match=rf"in the limit '{limit}': .* did you mean {meant}\?"):
+        Limiter(limit)
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("token-bucket", "token bucket"), ("token_bucket", "token bucket"), ("tokenbucket", "token bucket"),
+        ("leakybucket", "leaky bucket"), ("sliding-window", "sliding window"), ("fixed window", "window"), ("windows", "window"),
+    ],
+)  # fmt: skip
+def test_an_algorithm_gets_the_spelling_that_was_meant(written: str, meant: str) -> None:
+    with pytest.raises(ConfigError, match=rf"is no algorithm; did you mean {meant}\? write one"):
+        Limiter("5/second", algo=written)
+
+
 def test_several_limits() -> None:
     assert limits_from_spelling("5/second; 100/minute") == [
         Limit(5, SECOND_US),

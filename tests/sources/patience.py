@@ -9,9 +9,9 @@ ANSWER_SECONDS = 15.0
 
 
 def be_patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("diana.sources.live.PATIENCE_SECONDS", ANSWER_SECONDS)
-    monkeypatch.setattr("diana.sources.http.ALL_SECONDS", ANSWER_SECONDS)
-    monkeypatch.setattr("diana.sources.etcd_talk.ANSWER_SECONDS", ANSWER_SECONDS)
-    monkeypatch.setattr("diana.sources.zookeeper_session.ANSWER_SECONDS", ANSWER_SECONDS)
+    monkeypatch.setattr("diana.sources.following.live.START_WAIT_SECONDS", ANSWER_SECONDS)
+    monkeypatch.setattr("diana.sources.places.http.TIMEOUT_SECONDS", ANSWER_SECONDS)
+    monkeypatch.setattr("diana.sources.places.etcd_client.ANSWER_SECONDS", ANSWER_SECONDS)
+    monkeypatch.setattr("diana.sources.places.zookeeper_session.ANSWER_SECONDS", ANSWER_SECONDS)
     # Shorter: many tests wait for a frozen server to be found out.
-    monkeypatch.setattr("diana.sources.redis.ANSWER_SECONDS", 4.0)
+    monkeypatch.setattr("diana.sources.places.redis_client.REPLY_SECONDS", 4.0)

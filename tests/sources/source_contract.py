@@ -139,12 +139,12 @@ def publishes_and_remembers(open_source: Callable[[], EditableSource]) -> None:
         assert other.load() == first == Edition(b"first", first.version)
         with pytest.raises(SourceError):
             one.previous()
-        with pytest.raises(SourceError, match="changed by somebody else"):
+        with pytest.raises(SourceError, match="has changed since it was read"):
             other.publish(b"unseen", None)
 
         second = other.publish(b"second", first)
         assert second.version != first.version
-        with pytest.raises(SourceError, match="changed by somebody else"):
+        with pytest.raises(SourceError, match="has changed since it was read"):
             one.publish(b"late", first)
         assert one.load() == second
         assert one.previous().text == b"first"

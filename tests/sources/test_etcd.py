@@ -12,7 +12,7 @@ import pytest
 
 from diana.core.errors import ConfigError, SourceError
 from diana.sources import check_source
-from diana.sources.etcd import EtcdSource
+from diana.sources.places.etcd import EtcdSource
 from tests.servers.certificates import Certificates
 from tests.servers.etcd import Etcd, EtcdCluster
 from tests.servers.ports import HOST
@@ -45,20 +45,20 @@ def key(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def brisk(patient: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where an answer is waited for in vain."""
-    monkeypatch.setattr("diana.sources.etcd_talk.ANSWER_SECONDS", 1.0)
+    monkeypatch.setattr("diana.sources.places.etcd_client.ANSWER_SECONDS", 1.0)
 
 
 @pytest.fixture
 def steady(patient: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where one server's answer is waited for in vain, and the other's is not."""
-    monkeypatch.setattr("diana.sources.etcd_talk.ANSWER_SECONDS", 4.0)
+    monkeypatch.setattr("diana.sources.places.etcd_client.ANSWER_SECONDS", 4.0)
 
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where it does not matter how long a silence is."""
-    monkeypatch.setattr("diana.sources.etcd.SILENCE_SECONDS", 0.2)
-    monkeypatch.setattr("diana.sources.servers.PAUSE_SECONDS", 0.1)
+    monkeypatch.setattr("diana.sources.places.etcd.SILENCE_SECONDS", 0.2)
+    monkeypatch.setattr("diana.sources.places.servers.RELOAD_SECONDS", 0.1)
 
 
 def opened(server: Etcd, key: str, user: str = "") -> EtcdSource:
@@ -350,8 +350,8 @@ def test_nonsense_is_an_error(answer: bytes) -> None:
 
 WRONG = [
     ("etcd:///rules", "names no host"),
-    ("etcd://host:2379", "where are the rules"),
-    ("etcd://host:2379/", "where are the rules"),
+    ("etcd://host:2379", "the URL of the rules has no path"),
+    ("etcd://host:2379/", "the URL of the rules has no path"),
     ("etcd://host/rules", "with its port"),
     ("etcd://host:2379,other/rules", "with its port"),
     ("etcd://host:0/rules", "no number from 1 to 65535"),
@@ -359,7 +359,7 @@ WRONG = [
     ("etcds://host:2379/rules?cert=x", "belong together"),
     ("etcds://host:2379/rules?verify=no", "no option of this URL"),
     ("etcds://host:2379/rules?ca=", "write ca once"),
-    ("etcd://me:s3cr3t/@host:2379/rules", "cut in an odd place"),
+    ("etcd://me:s3cr3t/@host:2379/rules", "unescaped character"),
     ("etcd://:s3cr3t@host:2379/rules", "a password without a user"),
     ("etcd://me:s3cr3t@[host:2379/rules", "cannot be read"),
     ("etcd://me:s3cr3t@ho st:2379/rules", "a space in it"),

@@ -14,7 +14,7 @@ from diana import ConfigError, load_rules
 from diana.core.contracts import Edition
 from diana.core.errors import SourceError
 from diana.sources import open_source
-from diana.sources.file import FileSource
+from diana.sources.places.file import FileSource
 from tests.servers.waiting import until
 from tests.sources.documents import document
 
@@ -90,7 +90,7 @@ def test_a_file_of_the_same_size_and_age_is_seen(rules: Path, watched: Watched) 
 def test_a_file_that_is_being_written_is_not_taken_in_part(
     rules: Path, watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("diana.sources.file.SETTLE_SECONDS", 3.0)  # a busy machine writes slowly
+    monkeypatch.setattr("diana.sources.places.file.SETTLE_SECONDS", 3.0)  # a busy machine writes slowly
     whole = b"".join(b"- " + document(rpu).replace(b"\n", b"\n  ") + b"\n" for rpu in range(2, 60))
     with rules.open("wb") as file:
         for line in whole.splitlines(keepends=True):
@@ -186,10 +186,10 @@ def test_whoever_has_not_seen_what_is_there_overwrites_nothing(rules: Path) -> N
     first = source.load()
     source.publish(document(2), first)
     for seen in (first, None):
-        with pytest.raises(SourceError, match="changed by somebody else"):
+        with pytest.raises(SourceError, match="has changed since it was read"):
             source.publish(document(3), seen)
     rules.unlink()
-    with pytest.raises(SourceError, match="changed by somebody else"):
+    with pytest.raises(SourceError, match="has changed since it was read"):
         source.publish(document(3), first)
     assert source.publish(document(3), None).text == document(3)
 
@@ -245,7 +245,7 @@ def test_of_many_who_publish_at_once_one_does(rules: Path) -> None:
             first = 10 + number * many
             won = list(operators.map(publish, range(first, first + many)))
             assert rules.read_bytes() == document(first + won.index("published"))
-            told = f"{rules} was changed by somebody else meanwhile; look again"
+            told = f"{rules} has changed since it was read; run the command again"
             assert sorted(won) == sorted(["published"] + [told] * (many - 1))
 
 
@@ -265,7 +265,7 @@ def test_publishing_follows_a_link_and_keeps_the_mode(rules: Path, tmp_path: Pat
 def test_after_a_loss_whoever_writes_the_file_anew_is_let_finish(
     rules: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("diana.sources.file.SETTLE_SECONDS", 3.0)  # a busy machine writes slowly
+    monkeypatch.setattr("diana.sources.places.file.SETTLE_SECONDS", 3.0)  # a busy machine writes slowly
     rules.unlink()
     source = FileSource(rules)
     with pytest.raises(SourceError):

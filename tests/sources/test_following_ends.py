@@ -84,7 +84,7 @@ def test_closing_while_the_centre_is_silent_does_not_wait_for_it(tmp_path: Path)
         guard.close()
         assert monotonic() - begin < ANSWER_SECONDS - 5
     until(lambda: rules_threads() == before, "all threads have ended")
-    assert guard.troubles == (), "whoever hangs up hears no complaints"
+    assert guard.problems == (), "whoever hangs up hears no complaints"
 
 
 @pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")

@@ -22,8 +22,8 @@ WRONG = b"url: /\nrules:\n  - {unit: day, rpu: none}\n"
 
 @pytest.fixture(autouse=True)
 def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("diana.sources.http.LOOK_SECONDS", 0.05)
-    monkeypatch.setattr("diana.sources.file.LOOK_SECONDS", 0.05)
+    monkeypatch.setattr("diana.sources.places.http.POLL_SECONDS", 0.05)
+    monkeypatch.setattr("diana.sources.places.file.POLL_SECONDS", 0.05)
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def test_the_remote_rules_win_from_the_first_request_on(guard: Guard) -> None:
     verdict = guard.check(ANY)
     assert verdict.decisions[0].limit == 7
     assert verdict.version == version(document(7))
-    assert guard.troubles == ()
+    assert guard.problems == ()
 
 
 def test_a_change_is_swapped_in_and_keeps_the_count(guard: Guard, web: WebServer) -> None:
@@ -86,11 +86,11 @@ def test_who_starts_without_the_centre_starts_soon_with_the_local_rules_and_heal
     guard = Guard.from_file(local_file(tmp_path, web.url))
     assert monotonic() - begin < ANSWER_SECONDS - 5, "it waited for an answer"
     assert guard.check(ANY).decisions[0].limit == 1
-    until(lambda: guard.troubles, "the trouble is seen")
+    until(lambda: guard.problems, "the problem is seen")
     web.released.set()
     web.fault = None
     until_limit(guard, 7)
-    until(lambda: guard.troubles == (), "all is well again")
+    until(lambda: guard.problems == (), "all is well again")
     guard.close()
 
 
@@ -98,11 +98,11 @@ def test_a_centre_that_is_lost_later_leaves_its_last_good_rules(
     guard: Guard, web: WebServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     web.stop()
-    until(lambda: guard.troubles, "the loss is seen")
-    assert [trouble.where for trouble in guard.troubles] == ["remote"]
+    until(lambda: guard.problems, "the loss is seen")
+    assert [problem.where for problem in guard.problems] == ["remote"]
     assert guard.check(ANY).decisions[0].limit == 7
     web.start()
-    until(lambda: guard.troubles == (), "it is found again")
+    until(lambda: guard.problems == (), "it is found again")
     assert guard.check(ANY).decisions[0].remaining == 5
     assert len(errors(caplog)) == 1
 
@@ -131,16 +131,16 @@ def test_what_is_no_rules_is_told_once_with_its_place_and_changes_nothing(
 ) -> None:
     guard.check(ANY)
     web.document = text
-    until(lambda: guard.troubles, "the trouble is seen")
-    (trouble,) = guard.troubles
-    assert f"{web.url}{said}" in trouble.message
+    until(lambda: guard.problems, "the problem is seen")
+    (problem,) = guard.problems
+    assert f"{web.url}{said}" in problem.message
     asked = len(web.visits)
     until(lambda: len(web.visits) > asked + 2, "it is asked again and again")
-    assert errors(caplog) == [f"the last good rules stay: {trouble.message}"], "told once"
+    assert errors(caplog) == [f"keeping the last good rules: {problem.message}"], "told once"
     verdict = guard.check(ANY)
     assert (verdict.decisions[0].remaining, verdict.version) == (5, version(document(7)))
     web.document = document(7)
-    until(lambda: guard.troubles == (), "all is well again")
+    until(lambda: guard.problems == (), "all is well again")
     web.document = document(8)
     until_limit(guard, 8)
     assert guard.check(ANY).decisions[0].remaining == 5
@@ -163,9 +163,9 @@ def test_a_remote_document_with_settings_is_refused(
     guard: Guard, web: WebServer, setting: str
 ) -> None:
     web.document = f"{setting}\nlimits:\n- {{url: /, rules: [{{unit: day, rpu: 9}}]}}\n".encode()
-    until(lambda: guard.troubles, "the trouble is seen")
+    until(lambda: guard.problems, "the problem is seen")
     name = setting.partition(":")[0]
-    assert guard.troubles[0].message == (
+    assert guard.problems[0].message == (
         f"{web.url}:1:1: {name.lower()}: {name} is a setting; a remote document holds limits and defaults only: "
         "put it into each node's own file"
     )
@@ -176,11 +176,11 @@ def test_a_trouble_of_the_line_does_not_hide_that_the_document_is_wrong(
     guard: Guard, web: WebServer
 ) -> None:
     web.document = WRONG
-    until(lambda: guard.troubles and ":3:22:" in guard.troubles[0].message, "the mistake is told")
+    until(lambda: guard.problems and ":3:22:" in guard.problems[0].message, "the mistake is told")
     web.stop()
-    until(lambda: ":3:22:" not in guard.troubles[0].message, "the loss is told")
+    until(lambda: ":3:22:" not in guard.problems[0].message, "the loss is told")
     web.start()
-    until(lambda: ":3:22:" in guard.troubles[0].message, "the mistake is told again")
+    until(lambda: ":3:22:" in guard.problems[0].message, "the mistake is told again")
 
 
 def test_the_local_file_changes_its_settings_and_not_the_remote_rules(
@@ -193,13 +193,13 @@ def test_the_local_file_changes_its_settings_and_not_the_remote_rules(
     assert guard.check(ANY).decisions[0].limit == 7
     assert "store_budget_us changed; that needs a restart" in caplog.text
     path.write_text(f"identity: {{account: nonsense}}\n{text}")
-    until(lambda: guard.troubles, "the mistake is seen")
-    (trouble,) = guard.troubles
-    assert trouble.where == "file"
-    assert trouble.message.startswith(f"{path}:1:21: identity.account: 'nonsense' is no actor")
+    until(lambda: guard.problems, "the mistake is seen")
+    (problem,) = guard.problems
+    assert problem.where == "file"
+    assert problem.message.startswith(f"{path}:1:21: identity.account: 'nonsense' is no actor")
     assert guard.policy.settings.answer.status == 429
     path.write_text(text)
-    until(lambda: guard.troubles == (), "all is well again")
+    until(lambda: guard.problems == (), "all is well again")
     assert guard.policy.settings.answer.status == 503
 
 
@@ -209,13 +209,13 @@ def test_a_file_alone_is_followed(tmp_path: Path) -> None:
     guard = Guard.from_file(path)
     guard.check(ANY)
     path.write_bytes(WRONG)
-    until(lambda: guard.troubles, "the mistake is seen")
+    until(lambda: guard.problems, "the mistake is seen")
     path.unlink()
-    until(lambda: "cannot be read" in guard.troubles[0].message, "the loss is seen")
+    until(lambda: "cannot be read" in guard.problems[0].message, "the loss is seen")
     assert guard.check(ANY).decisions[0].remaining == 1
     path.write_bytes(document(4))
     until_limit(guard, 4)
-    assert guard.troubles == ()
+    assert guard.problems == ()
     assert guard.check(ANY).decisions[0].remaining == 1
     guard.close()
 
@@ -289,13 +289,13 @@ def test_a_centre_that_is_waited_for_is_a_trouble_and_no_complaint(
 ) -> None:
     web.fault = silent
     guard = Guard.from_file(local_file(tmp_path, web.url))
-    assert [trouble.where for trouble in guard.troubles] == ["remote"]
+    assert [problem.where for problem in guard.problems] == ["remote"]
     guard.close()
     web.released.set()
     web.fault = None
     caplog.clear()
     be_patient(monkeypatch)
     quick = Guard.from_file(local_file(tmp_path, web.url))
-    assert quick.troubles == ()
-    assert "can be had again" not in caplog.text
+    assert quick.problems == ()
+    assert "rules source recovered" not in caplog.text
     quick.close()

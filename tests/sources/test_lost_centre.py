@@ -48,10 +48,10 @@ def test_frozen_at_the_start(server: Server, tmp_path: Path) -> None:
     server.freeze()
     guard = started(local_file(tmp_path, server.url))
     assert limit(guard) == 1
-    until(lambda: guard.troubles, "the trouble is seen")
+    until(lambda: guard.problems, "the problem is seen")
     server.thaw()
     until(lambda: limit(guard) == 7, "it heals")
-    until(lambda: guard.troubles == (), "all is well")
+    until(lambda: guard.problems == (), "all is well")
     guard.close()
 
 
@@ -61,7 +61,7 @@ def test_dead_at_the_start(server: Server, tmp_path: Path) -> None:
     guard = started(local_file(tmp_path, server.url))
     assert limit(guard) == 1
     server.restart()
-    until(lambda: guard.troubles and "there is no key" in guard.troubles[0].message, "it is empty")
+    until(lambda: guard.problems and "there is no key" in guard.problems[0].message, "it is empty")
     assert limit(guard) == 1
     publish(server, 7)
     until(lambda: limit(guard) == 7, "it heals")
@@ -71,12 +71,12 @@ def test_dead_at_the_start(server: Server, tmp_path: Path) -> None:
 def test_frozen_in_the_middle_of_a_watch(server: Server, tmp_path: Path) -> None:
     guard = started(local_file(tmp_path, server.url))
     server.freeze()
-    until(lambda: guard.troubles, "the trouble is seen")
+    until(lambda: guard.problems, "the problem is seen")
     assert limit(guard) == 7
     server.thaw()
     publish(server, 8)
     until(lambda: limit(guard) == 8, "it heals")
-    until(lambda: guard.troubles == (), "all is well")
+    until(lambda: guard.problems == (), "all is well")
     guard.close()
 
 
@@ -85,9 +85,9 @@ def test_dead_in_the_middle_of_a_watch_and_back_with_nothing(
 ) -> None:
     guard = started(local_file(tmp_path, server.url))
     server.kill()
-    until(lambda: guard.troubles, "the trouble is seen")
+    until(lambda: guard.problems, "the problem is seen")
     server.restart()
-    until(lambda: "there is no key" in guard.troubles[0].message, "it is empty")
+    until(lambda: "there is no key" in guard.problems[0].message, "it is empty")
     assert limit(guard) == 7, "a missing key is never no limits"
     publish(server, 9)
     until(lambda: limit(guard) == 9, "it heals")
@@ -97,12 +97,12 @@ def test_dead_in_the_middle_of_a_watch_and_back_with_nothing(
 def test_what_changed_while_the_line_was_cut_is_read_after_the_reconnection(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("diana.sources.redis.LOOK_SECONDS", 3_600)
+    monkeypatch.setattr("diana.sources.places.redis.POLL_SECONDS", 3_600)
     with FaultProxy(server.port) as proxy:
         guard = started(local_file(tmp_path, proxy.url))
         assert limit(guard) == 7
         proxy.refuse()
-        until(lambda: guard.troubles, "the trouble is seen")
+        until(lambda: guard.problems, "the problem is seen")
         publish(server, 8)
         assert limit(guard) == 7
         proxy.pass_on()
@@ -115,7 +115,7 @@ def test_cut_in_the_middle_of_a_document(server: Server, tmp_path: Path) -> None
         guard = started(local_file(tmp_path, proxy.url))
         proxy.half_reply()
         publish(server, 8)
-        until(lambda: guard.troubles, "the trouble is seen")
+        until(lambda: guard.problems, "the problem is seen")
         assert limit(guard) == 7
         proxy.pass_on()
         until(lambda: limit(guard) == 8, "it heals")
@@ -126,8 +126,8 @@ def test_a_document_of_ten_megabytes(server: Server, tmp_path: Path) -> None:
     guard = started(local_file(tmp_path, server.url))
     server.ask("SET", KEY, b"#" * 10_000_000)
     server.ask("PUBLISH", KEY, "changed")
-    until(lambda: guard.troubles, "the trouble is seen")
-    assert "more than 1,048,576 bytes" in guard.troubles[0].message
+    until(lambda: guard.problems, "the problem is seen")
+    assert "more than 1,048,576 bytes" in guard.problems[0].message
     assert limit(guard) == 7
     publish(server, 8)
     until(lambda: limit(guard) == 8, "it heals")

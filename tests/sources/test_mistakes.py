@@ -18,7 +18,7 @@ NO_VALUE = "there is no value; write one, or remove the field"
 NO_TEXT = "a list where a text should be; write one value"
 NO_DURATION = "is no duration; write second, minute, hour, day, or a number with ms, s, m, h or d such as 30s or 5m"
 RULE_FIELDS = (
-    "actor, unit, rpu, algo, scope, cost, when_down, mode, drop, missing, status, body, name, "
+    "actor, unit, rpu, algo, scope, cost, when_down, mode, missing, status, body, name, "
     "burst, nodelay, delay, max_wait, slices, align"
 )
 ACTORS = "account, all, cookie, device, header, host, ip, path, query, segment"
@@ -65,11 +65,42 @@ def test_a_size_that_is_no_whole_number_in_digits(algo: str, field: str, value: 
 
 
 @pytest.mark.parametrize(
-    "value", ["w", "month", "s", "5", "1.5s", "-1s", "seconds", "12:30:45", ".nan", "٥s", "5 weeks"]
+    "value", ["w", "month", "1.5s", "-1s", "12:30:45", ".nan", "٥s", "5 moons"]
 )
 def test_a_unit_that_is_no_duration(value: str) -> None:
     text = f"url: /\nrules:\n  - unit: {value}\n    rpu: 10\n"
     assert mistakes(text) == [(3, 11, "rules[0].unit", f"{value!r} {NO_DURATION}")]
+
+
+@pytest.mark.parametrize(
+    ("value", "meant"),
+    [
+        ("s", "second"),
+        ("60", "60s"),
+        ("seconds", "second"),
+        ("1 minute", "minute"),
+        ("5 weeks", "35d"),
+    ],
+)
+def test_a_unit_in_ordinary_words_gets_what_was_meant(value: str, meant: str) -> None:
+    text = f"url: /\nrules:\n  - unit: {value}\n    rpu: 10\n"
+    said = NO_DURATION.replace("; write", f"; did you mean {meant}? write")
+    assert mistakes(text) == [(3, 11, "rules[0].unit", f"{value!r} {said}")]
+
+
+@pytest.mark.parametrize("word", ["dashbord", "sheds", "drops"])
+def test_no_hint_offers_what_is_not_built(word: str) -> None:
+    inside = word == "drops"
+    text = LIMITS + f"        {word}: 1\n" if inside else f"{word}: 1\n{LIMITS}"
+    ((*_, said),) = mistakes(text)
+    assert f"'{word}' is no field here; there is " in said
+    offered = said.partition("there is ")[2].split(", ")
+    assert not {"dashboard", "shed", "drop"} & set(offered)
+
+
+def test_an_algorithm_with_a_dash_gets_what_was_meant() -> None:
+    said = f"'token-bucket' is no algorithm; did you mean token bucket? write one of {ALGORITHMS}"
+    assert mistakes(HEAD + "    algo: token-bucket\n") == [(5, 11, "rules[0].algo", said)]
 
 
 @pytest.mark.parametrize("value", ["0s", "0ms", "3651d", "99999d"])
@@ -114,7 +145,7 @@ IN_A_RULE: list[tuple[str, int, int, str, str]] = [
     ("algo: LB\nnodelay: yes", 6, 14, "nodelay", "'yes' is neither true nor false; write one of them"),
     ("algo: LB\nnodelay: 1", 6, 14, "nodelay", "'1' is neither true nor false; write one of them"),
     ("algo: LB\nmax_wait: soon", 6, 15, "max_wait", f"'soon' {NO_DURATION}"),
-    ("algo: LB\nmax_wait: 5", 6, 15, "max_wait", f"'5' {NO_DURATION}"),
+    ("algo: LB\nmax_wait: 5", 6, 15, "max_wait", f"'5' {NO_DURATION.replace('; write', '; did you mean 5s? write')}"),
     ("algo: LB\nmax_wait: 0s", 6, 15, "max_wait", "'0s' is out of range; a duration is from 1ms to 3650d"),
     ("algo: LB\nmax_wait:", 6, 14, "max_wait", NO_VALUE),
     ("burst: 0", 5, 12, "burst", "burst is 0; a token bucket holds a whole number of tokens from 1"),
@@ -181,7 +212,7 @@ IN_A_SETTING: list[tuple[str, int, int, str, str]] = [
     "write second, minute, hour, day, or a number with ms, s, m, h or d such as 30s or 5m"),
     ("nodes: 0", 1, 8, "nodes", "'0' is no whole number from 1; write digits such as 10"),
     ("store: redis://:secret@host/x", 1, 8, "store", "behind the host stands the number of a database, such as /0"),
-    ("rules_from: {keep: x}", 1, 13, "rules_from", "from where? write url: and the URL of the rules"),
+    ("rules_from: {keep: x}", 1, 13, "rules_from", "rules_from has no url; write url: and the URL of the rules"),
     ("rules_from: {url: 'http://x', kept: x}", 1, 31, "rules_from.kept", "'kept' is no field here; did you mean keep?"),
     ("rules_from: http://me:secret@x/", 1, 13, "rules_from", NO_PASSWORD),
     ("rules_from: file://etc/x", 1, 13, "rules_from", "a file is written file:///path/of/rules.yaml, with three slashes"),

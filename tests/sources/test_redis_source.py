@@ -12,7 +12,7 @@ import pytest
 from diana import ConfigError, Guard
 from diana.core.errors import SourceError
 from diana.sources import open_source
-from diana.sources.redis import RedisSource
+from diana.sources.places.redis import RedisSource
 from tests.servers.ports import free_port
 from tests.servers.programs import PROGRAMS, REDIS_7
 from tests.servers.proxy import FaultProxy
@@ -71,7 +71,7 @@ def listeners(server: Server) -> int:
 
 
 def test_publishing_announces(url: str, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("diana.sources.redis.LOOK_SECONDS", 3_600)
+    monkeypatch.setattr("diana.sources.places.redis.POLL_SECONDS", 3_600)
     editor = open_source(url)
     assert isinstance(editor, RedisSource)
     with Watched(url) as watched:
@@ -88,7 +88,7 @@ def test_publishing_announces(url: str, server: Server, monkeypatch: pytest.Monk
 def test_a_key_set_by_hand_is_seen_too(
     url: str, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("diana.sources.redis.LOOK_SECONDS", 0.5)
+    monkeypatch.setattr("diana.sources.places.redis.POLL_SECONDS", 0.5)
     with Watched(url) as watched:
         until(lambda: listeners(server), "it listens")
         server.ask("SET", KEY, document(2))
@@ -108,13 +108,13 @@ def test_whoever_has_not_seen_what_is_there_overwrites_nothing(url: str, server:
     seen = mine.load()
     yours.publish(document(2), yours.load())
     for stale in (seen, None):
-        with pytest.raises(SourceError, match="changed by somebody else"):
+        with pytest.raises(SourceError, match="has changed since it was read"):
             mine.publish(document(3), stale)
     assert mine.previous().text == document(1)
     mine.publish(document(1), mine.load())
     assert mine.previous().text == document(2), "what was replaced last"
     server.ask("DEL", KEY)
-    with pytest.raises(SourceError, match="changed by somebody else"):
+    with pytest.raises(SourceError, match="has changed since it was read"):
         mine.publish(document(3), seen)
     assert mine.publish(document(3), None).text == document(3)
     mine.close()
@@ -157,7 +157,7 @@ def test_a_line_that_is_cut_is_an_error_at_once(url: str, server: Server) -> Non
 def test_a_line_that_is_dead_is_found_out(
     redis7: Server, proxy: FaultProxy, fault: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("diana.sources.redis.LOOK_SECONDS", 3_600)
+    monkeypatch.setattr("diana.sources.places.redis.POLL_SECONDS", 3_600)
     redis7.ask("SET", KEY, document(1))
     with Watched(proxy.url) as watched:
         until(lambda: listeners(redis7), "it listens")
@@ -203,7 +203,7 @@ def test_a_watch_in_a_frozen_server_can_be_closed() -> None:
         "redis://:a#hunter2@127.0.0.1:1",
         "redis://:hunter2@host/hunter",
         "redis://:hunter2@host?ssl_ca_certs=/hunter",
-        "rediss://:hunter2@host?ssl_cert_reqs=hunter",
+        "rediss://:hunter2@host?ssl_cert_reqs=perhaps",
         "redis://:hunter2@host?key=a&key=b",
         "redis://:hunter2@host?key=",
         "redis://:hunter2@host?nonsense",
@@ -247,7 +247,7 @@ def test_by_a_socket(redis7: Server) -> None:
 def test_who_may_not_listen_looks_and_is_told_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("diana.sources.redis.DEAF_LOOK_SECONDS", 0.1)
+    monkeypatch.setattr("diana.sources.places.redis.POLL_UNSUBSCRIBED_SECONDS", 0.1)
     caplog.set_level(logging.WARNING, "diana")
     with Server(REDIS_7) as server:
         server.ask("SET", KEY, document(1))

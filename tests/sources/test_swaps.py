@@ -16,10 +16,10 @@ import pytest
 
 from diana import AsyncGuard, Guard, Request
 from diana.sources import open_source
-from diana.sources.etcd import EtcdSource
-from diana.sources.redis import RedisSource
-from diana.sources.replacing import replace
-from diana.sources.zookeeper import ZooKeeperSource
+from diana.sources.places.atomic_write import write_atomically
+from diana.sources.places.etcd import EtcdSource
+from diana.sources.places.redis import RedisSource
+from diana.sources.places.zookeeper import ZooKeeperSource
 from tests.servers.etcd import Etcd
 from tests.servers.programs import REDIS_7, VALKEY_9
 from tests.servers.server import Server
@@ -51,7 +51,7 @@ def document(number: int) -> bytes:
 def in_a_file(folder: Path) -> Iterator[tuple[str, Publish]]:
     path = folder / "rules.yaml"
     path.write_bytes(document(0))
-    yield str(path), lambda text: replace(path, text)
+    yield str(path), lambda text: write_atomically(path, text)
 
 
 @contextmanager
@@ -153,7 +153,7 @@ def test_twenty_changes_under_load(
         for seen in load.versions:
             assert all(order[one] < order[next] for one, next in pairwise(seen)), "out of order"
             assert len(seen) > 1
-        assert guard.troubles == ()
+        assert guard.problems == ()
 
 
 @CENTRES

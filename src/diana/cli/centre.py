@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import click
 
@@ -13,10 +14,14 @@ from diana.core.contracts import Editable, Edition, Source
 from diana.core.errors import ConfigError, SourceError
 from diana.core.policy import Policy
 from diana.sources import is_url, open_source
-from diana.sources.address import shown_url
-from diana.sources.difference import difference
-from diana.sources.file import FileSource
+from diana.sources.document.difference import difference
+from diana.sources.places.address import shown_url
+from diana.sources.places.file import FileSource
 from diana.sources.rules import load_rules, rules_from_remote, settings_in
+
+SCHEMES = {6379: "redis", 26379: "redis+sentinel", 2379: "etcd", 2181: "zookeeper", 443: "https"}
+"""What usually listens there."""
+_SERVER = re.compile(r"(?:[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\]):([0-9]{1,5})(?:/.*)?")
 
 URL_HELP = "file, http(s), etcd, redis, zookeeper, or an installed plug-in's"
 
@@ -24,6 +29,8 @@ URL_HELP = "file, http(s), etcd, redis, zookeeper, or an installed plug-in's"
 @contextmanager
 def opened(where: str) -> Iterator[Source]:
     """A source, closed afterwards; whatever goes wrong is said and ends the command."""
+    if hint := forgotten_scheme(where):
+        raise click.ClickException(hint)
     try:
         source = open_source(where)
         try:
@@ -34,9 +41,40 @@ def opened(where: str) -> Iterator[Source]:
         raise click.ClickException(str(error)) from None
 
 
+def place_of(source: Source, where: str) -> str:
+    """What a source calls itself: a path, or a server and its key. Never with a password."""
+    return str(getattr(source, "place", shown_url(where)))
+
+
+def target(where: str) -> str:
+    """Where something is to be written: a URL, or a file that is there."""
+    if not is_url(where) and not Path(where).is_file():
+        raise click.ClickException(forgotten_scheme(where) or _new_file(where))
+    return where
+
+
+def forgotten_scheme(where: str) -> str | None:
+    """What to write, if this looks like a server; None if it is a path."""
+    if is_url(where) or Path(where).exists():
+        return None
+    if "@" in where:  # part of it may be a password
+        return "this is no file, and a URL begins with a scheme; write the whole URL, such as redis://host:6379"
+    server = _SERVER.fullmatch(where)
+    if server is None:
+        return None
+    scheme = SCHEMES.get(int(server[1]), "redis")
+    return f"{where} is no file, and a URL begins with a scheme; write {scheme}://{where}"
+
+
+def _new_file(where: str) -> str:
+    return (
+        f"{where} is no file that is there; write {Path(where).absolute().as_uri()} for a new file"
+    )
+
+
 def editable(source: Source, where: str) -> Editable:
     if not hasattr(source, "publish"):
-        raise click.ClickException(f"{shown_url(where)} can only be read")
+        raise click.ClickException(f"{place_of(source, where)} can only be read")
     return cast("Editable", source)
 
 
@@ -79,6 +117,8 @@ def policy_there(edition: Edition | None, where: str) -> Policy | None:
 def policy_at(where: str) -> Policy:
     """Rules by path, where they may have settings, or by URL."""
     if not is_url(where):
+        if hint := forgotten_scheme(where):
+            raise ConfigError(hint)
         return load_rules(Path(where))
     with opened(where) as source:
         return rules_from_remote(source.load().text, shown_url(where))
@@ -91,10 +131,21 @@ def count_of(policy: Policy) -> str:
 
 def say_difference(old: Policy | None, new: Policy) -> bool:
     """Whether there is one."""
-    lines = difference(old, new)
-    for line in lines:
-        colour = {"+": "green", "-": "red"}.get(line[0], "yellow")
-        click.secho(line, fg=colour)
-    if not lines:
+    changes = difference(old, new)
+    for change in changes:
+        click.secho(str(change), fg={"+": "green", "-": "red"}.get(change.sign, "yellow"))
+    if not changes:
         click.echo("no rule changes")
-    return bool(lines)
+    return bool(changes)
+
+
+def json_of_difference(old: Policy | None, new: Policy) -> list[dict[str, Any]]:
+    return [
+        {
+            "change": {"+": "added", "-": "removed", "~": "changed"}[change.sign],
+            "name": change.rule.name,
+            "rule": str(change.rule),
+            "fields": {field: {"before": was, "after": now} for field, was, now in change.fields},
+        }
+        for change in difference(old, new)
+    ]

@@ -2,35 +2,43 @@
 
 from __future__ import annotations
 
-import json
 import sys
+from http import HTTPStatus
+from pathlib import Path
 from typing import Any
 
 import click
 
+from diana.cli.output import echo_json, format_option
 from diana.core.errors import ConfigError
-from diana.sources.rules import load_rules
+from diana.sources.places.file import FileSource
+from diana.sources.rules import is_status_written, load_rules
 
 FINE, MISTAKEN, UNREADABLE = 0, 1, 2
+WHY_ANOTHER = (
+    ", the default: to load balancers and monitors it may look like a broken server; "
+    "write response: {status: 429} to tell clients to slow down"
+)
+_STATUSES = set(HTTPStatus)
 
 
 @click.command()
 @click.argument("files", nargs=-1, required=True, type=click.Path(), metavar="FILE...")
-@click.option(
-    "--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True
-)
+@format_option
 @click.option("--strict", is_flag=True, help="Warnings count as mistakes.")
 def check(files: tuple[str, ...], form: str, strict: bool) -> None:
-    """Check rules files: every mistake with its line and what to write instead.
+    """Check rules files for mistakes.
 
-    Exits with 0 if all are right, 1 if one has mistakes, 2 if one cannot be read.
+    Each is shown with its line and what to write instead. Exits with 0 if all are right, 1 if one has mistakes, 2 if one cannot be read.
     """
     reports = [report_on(file) for file in files]
     if form == "json":
-        click.echo(json.dumps(reports, indent=2, ensure_ascii=False))
+        echo_json(reports)
     else:
         for report in reports:
             _say(report)
+        for note in status_notes(reports):
+            click.echo(note)
     sys.exit(max(_code(report, strict) for report in reports))
 
 
@@ -38,6 +46,8 @@ def report_on(file: str) -> dict[str, Any]:
     report: dict[str, Any] = {
         "file": file,
         "rules": 0,
+        "status": None,
+        "status_is_written": False,
         "mistakes": [],
         "warnings": [],
         "readable": True,
@@ -58,6 +68,8 @@ def report_on(file: str) -> dict[str, Any]:
         ]
     else:
         report["rules"] = len(policy.rules)
+        report["status"] = policy.settings.answer.status
+        report["status_is_written"] = is_status_written(FileSource(Path(file)).load().text)
         report["warnings"] = [
             {**warning.place._asdict(), "message": warning.message} for warning in policy.warnings
         ]
@@ -73,11 +85,27 @@ def _say(report: dict[str, Any]) -> None:
             where = (
                 f"{one.get('file', file)}:{one['line']}:{one['column']}: " if one["line"] else ""
             )
-            click.echo("".join([where, *said, one["message"]]))
+            colour = "red" if kind == "mistakes" else "yellow"
+            click.echo(click.style(where, fg=colour) + "".join([*said, one["message"]]))
     mistakes, warnings = len(report["mistakes"]), len(report["warnings"])
     counts = [_counted(mistakes, "mistake")] if mistakes else [_counted(report["rules"], "rule")]
     counts += [_counted(warnings, "warning")] if warnings else []
-    click.echo(f"{file}: {', '.join(counts)}")
+    click.secho(f"{file}: {', '.join(counts)}", fg="red" if mistakes else "green")
+
+
+def status_notes(reports: list[dict[str, Any]]) -> list[str]:
+    """Which statuses denied requests get, each once; and of the default, why one would change it."""
+    notes: dict[str, None] = {}
+    for report in reports:
+        if report["status"] is not None:
+            status = HTTPStatus(report["status"]) if report["status"] in _STATUSES else None
+            note = f"denied requests get {report['status']}" + (
+                f" {status.phrase}" if status else ""
+            )
+            if not report["status_is_written"]:
+                note += WHY_ANOTHER
+            notes[note] = None
+    return list(notes)
 
 
 def _counted(number: int, what: str) -> str:

@@ -42,9 +42,9 @@ Stop with Ctrl-C."""
     help="0 takes a free one.",
 )
 def demo(rules: Path | None, host: str, port: int) -> None:
-    """Serve a page that may be asked for only as often as the rules allow.
+    """Serve a small page behind rules, to try them.
 
-    The page shows which rules were asked and what they said.
+    It may be asked for only as often as the rules allow, and shows which rules were asked and what they said.
     """
     try:
         with as_file(files("diana.cli").joinpath("demo.yaml")) as shipped:

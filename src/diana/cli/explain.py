@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import click
 
+from diana.cli.output import echo_json, format_option
 from diana.core.decision import Decision
 from diana.core.duration import SECOND_US
 from diana.core.errors import ConfigError
@@ -17,6 +19,7 @@ from diana.core.request import Request, printable
 from diana.core.rule import Rule
 from diana.guard import Guard
 from diana.judge import NO_IDENTITY
+from diana.sources.rules import load_rules
 
 
 @click.command()
@@ -25,13 +28,18 @@ from diana.judge import NO_IDENTITY
 @click.argument("url")
 @click.option("-H", "--header", "headers", multiple=True, help="A header, as 'Name: value'.")
 @click.option("--peer", default="203.0.113.9", show_default=True, help="The address it comes from.")
-def explain(file: Path, method: str, url: str, headers: tuple[str, ...], peer: str) -> None:
-    """Show which rules of FILE a request meets, in which order, by which keys, and why.
+@format_option
+def explain(
+    file: Path, method: str, url: str, headers: tuple[str, ...], peer: str, form: str
+) -> None:
+    """Show which rules of FILE a request meets, and why.
 
-    Counters are empty: it is the first request of the day.
+    In their order, with the keys that are counted.
+
+    Counters are empty: it is the first request of the day. No store is asked.
     """
     try:
-        guard = Guard.from_file(file)
+        guard = Guard(load_rules(file), "memory://")
     except ConfigError as error:
         raise click.ClickException(f"these rules cannot be used:\n{error}") from None
     pairs = [_pair(header) for header in headers]
@@ -44,7 +52,54 @@ def explain(file: Path, method: str, url: str, headers: tuple[str, ...], peer: s
         url = f"{target.path or '/'}?{target.query}"
     path, _, query = url.partition("?")
     request = Request(method.upper(), path, pairs, query, peer)
-    click.echo("\n".join(drawn(guard, request)))
+    if form == "json":
+        echo_json(json_of_explanation(guard, request))
+    else:
+        click.echo("\n".join(drawn(guard, request)))
+
+
+def json_of_explanation(guard: Guard, request: Request) -> dict[str, Any]:
+    verdict = guard.check(request)
+    others = [rule for rule in guard.policy.rules if rule not in verdict.rules]
+    return {
+        "method": printable(request.method),
+        "path": printable(request.path),
+        "read_as": printable(path_of_segments(request.segments)),
+        "peer": printable(request.peer or ""),
+        "allowed": verdict.allowed,
+        "delay": verdict.delay,
+        "rules": [
+            _json_of_rule(rule, decision)
+            for rule, decision in zip(verdict.rules, verdict.decisions, strict=True)
+        ],
+        "not_asked": [
+            {
+                "name": rule.name,
+                "line": _line_number(rule),
+                "why": guard.policy.why_not(rule, request),
+            }
+            for rule in others
+        ],
+    }
+
+
+def _json_of_rule(rule: Rule, decision: Decision) -> dict[str, Any]:
+    return {
+        "name": rule.name,
+        "line": _line_number(rule),
+        "url": rule.url.spelling,
+        "methods": sorted(rule.methods) if rule.methods else None,
+        "actor": rule.actor,
+        "key": decision.key,
+        "limit": str(rule.meter.limit),
+        "algo": rule.meter.algorithm.code,
+        "scope": rule.scope,
+        "mode": rule.mode,
+        "cost": rule.cost,
+        "allowed": decision.allowed,
+        "most": decision.limit,
+        "remaining": decision.remaining,
+    }
 
 
 def drawn(guard: Guard, request: Request) -> Iterator[str]:
@@ -57,15 +112,14 @@ def drawn(guard: Guard, request: Request) -> Iterator[str]:
         zip(verdict.rules, verdict.decisions, strict=True), 1
     ):
         yield "│"
-        yield f"├─ {number}. {rule.name}{_line(rule)}"
+        yield f"├─ {number}. {click.style(rule.name, bold=True)}{_line(rule)}"
         yield from (f"│     {line}" for line in _described(rule, decision, path))
     if not verdict.rules:
         yield "│"
         yield "├─ no rule is asked"
     yield "│"
-    yield f"╰─▶ {'passes' if verdict else 'is denied'}" + (
-        f" after {verdict.delay:g} s" if verdict.delay else ""
-    )
+    outcome = click.style("passes", fg="green") if verdict else click.style("is denied", fg="red")
+    yield f"╰─▶ {outcome}" + (f" after {verdict.delay:g} s" if verdict.delay else "")
     yield from _left_out(guard.policy, verdict.rules, request)
 
 
@@ -81,7 +135,9 @@ def _described(rule: Rule, decision: Decision, path: str) -> Iterator[str]:
     if rule.cost != 1:
         yield f"cost    {rule.cost}"
     left = f"{decision.remaining} of {decision.limit} left"
-    yield f"says    {'✓' if decision else '✗'} {left if decision else 'denied'}"
+    yield "says    " + (
+        click.style(f"✓ {left}", fg="green") if decision else click.style("✗ denied", fg="red")
+    )
 
 
 def _why(rule: Rule, decision: Decision) -> str:
@@ -105,6 +161,10 @@ def _left_out(policy: Policy, asked: tuple[Rule, ...], request: Request) -> Iter
         yield "not asked:"
         for rule in others:
             yield f"   {rule.name}{_line(rule)}: {policy.why_not(rule, request)}"
+
+
+def _line_number(rule: Rule) -> int | None:
+    return rule.place.line if rule.place else None
 
 
 def _line(rule: Rule) -> str:

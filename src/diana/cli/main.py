@@ -11,6 +11,7 @@ from diana.cli.diff import diff
 from diana.cli.explain import explain
 from diana.cli.gateway import gateway
 from diana.cli.nodes import nodes
+from diana.cli.output import colour_by_environment
 from diana.cli.pull import pull
 from diana.cli.push import push
 from diana.cli.rollback import rollback
@@ -19,8 +20,10 @@ from diana.cli.watch import watch
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="diana-limiter", prog_name="diana")
-def diana() -> None:
+@click.pass_context
+def diana(context: click.Context) -> None:
     """A rate limiter that is exact to the microsecond and never in the way."""
+    context.color = colour_by_environment()
 
 
 VERBS = (check, completion, demo, diff, explain, gateway, nodes, pull, push, rollback, watch)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from diana.cli.output import echo_json, format_option
 from diana.core.errors import ConfigError
 
 
@@ -14,10 +15,12 @@ from diana.core.errors import ConfigError
     default=None,
     help="Prefix of all keys; the rules file's `namespace`. [default: diana]",
 )
-def nodes(url: str, namespace: str | None) -> None:
-    """Show the nodes that count in the store at URL, such as redis://localhost:6379.
+@format_option
+def nodes(url: str, namespace: str | None, form: str) -> None:
+    """Show the nodes that count in the store at URL.
 
-    A node is a process; it says once a second that it lives, and is gone after five seconds of silence.
+    URL is such as redis://localhost:6379. A node is a process; its heartbeat comes once a second, and after five seconds without one it
+    is gone.
     """
     try:
         from diana.stores.redis.background.membership import nodes_of_store
@@ -30,7 +33,11 @@ def nodes(url: str, namespace: str | None) -> None:
         found = nodes_of_store(url, namespace)
     except (ConfigError, Failure) as error:
         raise click.ClickException(str(error)) from None
-    for node in sorted(found, key=lambda node: (node.host, node.pid)):
+    found = sorted(found, key=lambda node: (node.host, node.pid))
+    if form == "json":
+        echo_json([node._asdict() for node in found])
+        return
+    for node in found:
         heard = f"heard of {node.silent_ms / 1_000:.1f} s ago"
         click.echo(f"{node.id}  {node.host}  pid {node.pid}  {heard}")
     click.echo(f"{len(found)} node{'' if len(found) == 1 else 's'}")

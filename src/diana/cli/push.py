@@ -11,14 +11,15 @@ from diana.cli.centre import (
     count_of,
     editable,
     opened,
+    place_of,
     policy_there,
     refuse_own_file,
     say_difference,
+    target,
     there_now,
     version_of,
 )
 from diana.core.errors import ConfigError
-from diana.sources.address import shown_url
 from diana.sources.rules import rules_from_remote
 
 
@@ -29,7 +30,7 @@ from diana.sources.rules import rules_from_remote
 def push(file: Path, url: str, yes: bool) -> None:
     """Check FILE, show what it changes, and publish it at URL.
 
-    It replaces only what was shown: if somebody else publishes meanwhile, nothing happens. What it replaces is kept for `diana rollback`.
+    It replaces only what was shown: if that has changed meanwhile, nothing is written. `diana rollback` brings back what it replaced.
     A remote document holds limits and defaults; settings stay in each node's own file.
     """
     text = file.read_bytes()
@@ -37,18 +38,19 @@ def push(file: Path, url: str, yes: bool) -> None:
         new = rules_from_remote(text, str(file))
     except ConfigError as error:
         raise click.ClickException(f"nothing was published:\n{error}") from None
-    with opened(url) as source:
-        target = editable(source, url)
+    with opened(target(url)) as source:
+        store = editable(source, url)
+        place = place_of(source, url)
         seen = there_now(source)
         refuse_own_file(source, seen, url)
         if seen is not None and seen.text == text:
-            click.echo("this is what is there already")
+            click.echo(f"{place} holds these rules already")
             return
         old = policy_there(seen, url)
         if seen is not None and old is None:
             click.secho("what is there now is no valid rules document", fg="yellow")
         say_difference(old, new)
         if not yes:
-            click.confirm(f"publish {count_of(new)} at {shown_url(url)}?", abort=True)
-        edition = target.publish(text, seen)
-    click.echo(f"published {count_of(new)}, {version_of(new, edition)}")
+            click.confirm(f"publish {count_of(new)} at {place}?", abort=True)
+        edition = store.publish(text, seen)
+    click.echo(f"published {count_of(new)} at {place}, {version_of(new, edition)}")

@@ -9,13 +9,14 @@ from diana.cli.centre import (
     count_of,
     editable,
     opened,
+    place_of,
     policy_there,
     refuse_own_file,
     say_difference,
+    target,
     there_now,
     version_of,
 )
-from diana.sources.address import shown_url
 from diana.sources.rules import rules_from_remote
 
 
@@ -27,14 +28,15 @@ def rollback(url: str, yes: bool) -> None:
 
     A second rollback undoes the first.
     """
-    with opened(url) as source:
-        target = editable(source, url)
+    with opened(target(url)) as source:
+        store = editable(source, url)
+        place = place_of(source, url)
         seen = there_now(source)
         refuse_own_file(source, seen, url)
-        previous = target.previous()
-        new = rules_from_remote(previous.text, f"the previous rules at {shown_url(url)}")
+        previous = store.previous()
+        new = rules_from_remote(previous.text, f"the previous rules at {place}")
         say_difference(policy_there(seen, url), new)
         if not yes:
-            click.confirm(f"publish {count_of(new)} again at {shown_url(url)}?", abort=True)
-        edition = target.publish(previous.text, seen)
-    click.echo(f"rolled back to {count_of(new)}, {version_of(new, edition)}")
+            click.confirm(f"publish {count_of(new)} again at {place}?", abort=True)
+        edition = store.publish(previous.text, seen)
+    click.echo(f"rolled back to {count_of(new)} at {place}, {version_of(new, edition)}")

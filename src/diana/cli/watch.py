@@ -5,14 +5,22 @@ from __future__ import annotations
 import logging
 from datetime import datetime
 from threading import Event
+from typing import Protocol
 
 import click
 
-from diana.cli.centre import URL_HELP, count_of, say_difference
+from diana.cli.centre import (
+    URL_HELP,
+    count_of,
+    forgotten_scheme,
+    json_of_difference,
+    say_difference,
+)
+from diana.cli.output import echo_json_line, format_option
 from diana.core.errors import ConfigError, SourceError
 from diana.core.policy import Policy
-from diana.sources.live import LiveRules
-from diana.sources.troubles import Trouble
+from diana.sources.following.live import LiveRules
+from diana.sources.following.problems import Problem
 
 LOOK_SECONDS = 0.2
 
@@ -20,41 +28,79 @@ LOOK_SECONDS = 0.2
 @click.command(epilog=f"URL: {URL_HELP}.")
 @click.argument("url")
 @click.option("--count", type=click.IntRange(1), help="End after so many changes.")
-def watch(url: str, count: int | None) -> None:
-    """Follow the rules at URL (or in a file) as a node would, and show what changes and what goes wrong."""
-    # What is logged is said here anyway.
+@format_option
+def watch(url: str, count: int | None, form: str) -> None:
+    """Follow the rules at URL as a node would, and show changes.
+
+    And what goes wrong. URL may be a file, too. As JSON, each event is an object on a line of its own.
+    """
+    # What is logged is reported here anyway.
     logging.getLogger("diana").addHandler(logging.NullHandler())
+    if hint := forgotten_scheme(url):
+        raise click.ClickException(hint)
     try:
         live = LiveRules(url)
     except (ConfigError, SourceError) as error:
         raise click.ClickException(str(error)) from None
-    told = Told(live, count)
-    click.echo(f"{now()} {count_of(live.policy)}, version {live.policy.version}")
-    live.follow(told.swap)
+    report: Report = JsonReport() if form == "json" else TextReport()
+    report.rules(None, live.policy)
+    follower = Follower(live, count, report)
+    live.follow(follower.swap)
     try:
-        while not told.enough.wait(LOOK_SECONDS):
-            told.look()
+        while not follower.enough.wait(LOOK_SECONDS):
+            follower.look()
     except KeyboardInterrupt:
         pass
     finally:
         live.close()
 
 
-class Told:
-    """Says what it is told."""
+class Report(Protocol):
+    def rules(self, old: Policy | None, new: Policy) -> None: ...
 
-    def __init__(self, live: LiveRules, count: int | None) -> None:
+    def problems(self, problems: tuple[Problem, ...]) -> None: ...
+
+
+class TextReport:
+    def rules(self, old: Policy | None, new: Policy) -> None:
+        click.echo(f"{_now():%H:%M:%S} {count_of(new)}, version {new.version}")
+        if old is not None:
+            say_difference(old, new)
+
+    def problems(self, problems: tuple[Problem, ...]) -> None:
+        for problem in problems:
+            click.secho(f"{_now():%H:%M:%S} {problem.message}", fg="red")
+        if not problems:
+            click.secho(f"{_now():%H:%M:%S} all is well again", fg="green")
+
+
+class JsonReport:
+    def rules(self, old: Policy | None, new: Policy) -> None:
+        changes = [] if old is None else json_of_difference(old, new)
+        self._echo("rules", rules=len(new.rules), version=new.version, changes=changes)
+
+    def problems(self, problems: tuple[Problem, ...]) -> None:
+        self._echo("problems", problems=[problem._asdict() for problem in problems])
+
+    def _echo(self, event: str, **facts: object) -> None:
+        echo_json_line({"time": _now().isoformat(timespec="seconds"), "event": event, **facts})
+
+
+class Follower:
+    """Reports every change, and every problem once."""
+
+    def __init__(self, live: LiveRules, count: int | None, report: Report) -> None:
         self.enough = Event()
         self._live = live
         self._policy = live.policy
         self._left = count
-        self._troubles: tuple[Trouble, ...] = ()
+        self._report = report
+        self._problems: tuple[Problem, ...] = ()
 
     def swap(self, policy: Policy) -> None:
         if policy is self._policy:
             return
-        click.echo(f"{now()} {count_of(policy)}, version {policy.version}")
-        say_difference(self._policy, policy)
+        self._report.rules(self._policy, policy)
         self._policy = policy
         if self._left is not None:
             self._left -= 1
@@ -62,14 +108,11 @@ class Told:
                 self.enough.set()
 
     def look(self) -> None:
-        troubles = self._live.troubles
-        if troubles != self._troubles:
-            self._troubles = troubles
-            for trouble in troubles:
-                click.secho(f"{now()} {trouble.message}", fg="red")
-            if not troubles:
-                click.secho(f"{now()} all is well again", fg="green")
+        problems = self._live.problems
+        if problems != self._problems:
+            self._problems = problems
+            self._report.problems(problems)
 
 
-def now() -> str:
-    return datetime.now().strftime("%H:%M:%S")
+def _now() -> datetime:
+    return datetime.now().astimezone()

@@ -196,7 +196,10 @@ class Source(Protocol):
 
 
 class Editable(Protocol):
-    """A source that can be written to, too: for `diana push` and `rollback`."""
+    """A source that can be written to, too: for `diana push` and `rollback`.
+
+    It may have a `place`: what to call it before operators, without secrets, such as `redis://host:6379, key diana:rules`.
+    """
 
     def publish(self, text: bytes, seen: Edition | None) -> Edition:
         """Replace `seen` (None: nothing was there) and keep it as the previous edition. SourceError if something else is there by now."""

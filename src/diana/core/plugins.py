@@ -5,6 +5,7 @@ Nothing is imported before it is first asked for: reading the installed packages
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from typing import TYPE_CHECKING, Any, cast
 
@@ -49,8 +50,19 @@ def plugin(group: str, name: str) -> Any:
             raise
         raise ConfigError(
             f"{shown(name)} in diana.{group} needs the package {package}, which is not installed; "
-            "run pip install 'diana-limiter[all]', or install that package alone"
+            f"run pip install {_which_brings(package, entry)}"
         ) from None
+
+
+def _which_brings(package: str, entry: EntryPoint) -> str:
+    """The extra of the plug-in's own distribution that has the package; else the package by the name it is imported by."""
+    wanted = package.lower().replace("_", "-")
+    for requirement in (entry.dist.requires or ()) if entry.dist else ():
+        name = re.split(r"[^A-Za-z0-9._-]", requirement, maxsplit=1)[0].lower().replace("_", "-")
+        extra = re.search(r"""extra\s*==\s*["']([^"']+)""", requirement)
+        if name == wanted and extra and entry.dist:
+            return f"'{entry.dist.name}[{extra[1]}]'"
+    return wanted
 
 
 @cache
@@ -60,11 +72,31 @@ def algorithms() -> dict[str, Algorithm]:
     return {algorithm.code: algorithm for algorithm in found}
 
 
+@cache
+def _by_spelling() -> dict[str, Algorithm]:
+    """As rules mostly write them: ten thousand of them say `TB`."""
+    found = algorithms().items()
+    return dict(found) | {algorithm.spelling: algorithm for _, algorithm in found}
+
+
 def algorithm_from_spelling(text: str) -> Algorithm:
     """`TB`, `tb` and `token bucket` are the same."""
+    found = _by_spelling().get(text) if isinstance(text, str) else None
+    if found is not None:
+        return found
     word = " ".join(text.lower().split()) if isinstance(text, str) else None
     for algorithm in algorithms().values():
         if word in (algorithm.code.lower(), algorithm.spelling):
             return algorithm
     known = ", ".join(f"{a.code} ({a.spelling})" for a in algorithms().values())
-    raise ConfigError(f"{shown(text)} is no algorithm; write one of {known}")
+    raise ConfigError(f"{shown(text)} is no algorithm; {_meant(word)}write one of {known}")
+
+
+def _meant(word: str | None) -> str:
+    from difflib import get_close_matches
+
+    spellings = {algorithm.spelling for algorithm in algorithms().values()}
+    # What other limiters call a fixed window is ours; without this, a sliding one would be nearer.
+    meant = (word or "")[:40].replace("-", " ").replace("_", " ").removeprefix("fixed ")
+    near = get_close_matches(meant, spellings, 1, cutoff=0.65)
+    return f"did you mean {near[0]}? " if near else ""

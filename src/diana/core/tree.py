@@ -69,7 +69,10 @@ def _descend(node: Node[Item], segment: str | None) -> Node[Item]:
         return node.any
     if node.children is None:
         node.children = {}
-    return node.children.setdefault(segment, Node())
+    child = node.children.get(segment)
+    if child is None:
+        child = node.children[segment] = Node()
+    return child
 
 
 def _sum_up(root: Node[Item]) -> None:

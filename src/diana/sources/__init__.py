@@ -1,4 +1,12 @@
-"""Where do rules come from? From a file, or from a config centre, by URL."""
+"""Where do rules come from? From a file, or from a config centre, by URL.
+
+    document/    bytes to policy: YAML, schema, compiler; every mistake with its place, and warnings. No I/O
+    places/      where the bytes are: file, HTTP, Redis, etcd, ZooKeeper. Nothing of what they mean
+    rules.py     the front door: a file or bytes to a Policy
+    following/   the same again on every change: last good rules, local copy, back-off, problems
+
+Imports point downwards, and only downwards. A place is found by the scheme of its URL: an entry point in `diana.sources`.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +27,7 @@ def open_source(where: str | Path) -> Source:
 
 
 def check_source(url: str) -> None:
-    """Whether a URL can be one of a source; ConfigError says what to write instead. Nobody is asked."""
+    """Whether a URL can be one of a source; ConfigError says what to write instead. No server is asked."""
     scheme, colon, _ = url.lower().partition("://")
     known = ", ".join(f"{name}://" for name in sorted(entries("sources")))
     if not colon or scheme not in entries("sources"):

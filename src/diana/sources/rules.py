@@ -8,14 +8,13 @@ from pathlib import Path
 
 from diana.core.errors import ConfigError, SourceError
 from diana.core.policy import Policy, Settings
-from diana.sources.compiler import compile_policy
-from diana.sources.document import Mapping as Fields
-from diana.sources.document import Node, documents_from_bytes
-from diana.sources.file import FileSource
-from diana.sources.parts import Origin
-from diana.sources.pauses import let_go
-from diana.sources.reader import Mistakes, all_at_once
-from diana.sources.schema import SETTINGS, RulesFile, environment, read_file, read_remote
+from diana.sources.document.compiler import compile_policy
+from diana.sources.document.joined_files import Origin
+from diana.sources.document.reader import Mistakes, all_at_once
+from diana.sources.document.schema import SETTINGS, RulesFile, environment, read_file, read_remote
+from diana.sources.document.yaml_tree import Mapping as Fields
+from diana.sources.document.yaml_tree import Node, documents_from_bytes, free_gradually
+from diana.sources.places.file import FileSource
 
 
 def load_rules(path: str | Path, *, environ: Mapping[str, str] | None = None) -> Policy:
@@ -73,6 +72,18 @@ def settings_in(content: bytes) -> list[str]:
     return [name for name in written if name.lower() in SETTINGS]
 
 
+def is_status_written(content: bytes) -> bool:
+    """Whether a document says itself which status denied requests get."""
+    return any(
+        key.text.lower() == "status"
+        for node in documents_from_bytes(content)
+        if isinstance(node, Fields)
+        for name, value in node.pairs
+        if name.text.lower() == "response" and isinstance(value, Fields)
+        for key, _ in value.pairs
+    )
+
+
 def _documents(content: bytes, origin: Origin) -> list[Node]:
     try:
         return documents_from_bytes(content)
@@ -84,6 +95,6 @@ def _compiled(
     file: RulesFile, mistakes: Mistakes, content: bytes, start: Settings | None
 ) -> Policy:
     policy = compile_policy(file, mistakes, sha256(content).hexdigest()[:12], start)
-    let_go(file.blocks)
+    free_gradually(file.blocks)
     mistakes.raise_any()
     return policy

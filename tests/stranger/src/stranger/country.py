@@ -1,6 +1,6 @@
 """An actor of somebody else's: `country`, as a proxy in front says it."""
 
-from diana.core.actor import Actor
+from diana.plugins import Actor
 
 
 def _identity(argument, surroundings):

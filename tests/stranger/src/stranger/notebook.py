@@ -3,8 +3,7 @@
 from threading import Lock
 from time import time_ns
 
-from diana.core.charge import Charge
-from diana.core.weigh import weigh
+from diana.plugins import Charge, weigh
 
 
 class Notebook:

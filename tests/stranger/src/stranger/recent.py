@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from diana.core.log import NO_LOG
+from diana.plugins import NO_LOG
 
 
 class RecentParams(NamedTuple):

@@ -1,6 +1,6 @@
 """A filter of a stranger: `stamp: {word: ...}` adds a line to every answer."""
 
-from diana.core.filter import Filter
+from diana.plugins import Filter
 
 
 def _stamp(proxies, *, word="stamped"):

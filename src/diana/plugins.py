@@ -1,0 +1,88 @@
+"""The public door for authors of plug-ins: algorithms, actors, stores, sources, observers, filters.
+
+Everything that such a package needs of Diana is here; names elsewhere in `diana.core` may move. `diana.testing` checks what you wrote.
+"""
+
+from diana.core.actor import Actor, Identity, Surroundings
+from diana.core.address import Proxies
+from diana.core.charge import Charge, Charges, checked_cost
+from diana.core.contracts import (
+    Algorithm,
+    AsyncStore,
+    AsyncTake,
+    Clock,
+    Editable,
+    Edition,
+    InLua,
+    Observer,
+    Params,
+    Shared,
+    Source,
+    State,
+    Store,
+    Take,
+)
+from diana.core.decision import NEVER, Decision, Outcome
+from diana.core.division import divided, slowed
+from diana.core.duration import SECOND_US
+from diana.core.errors import ConfigError, SourceError, StoreError
+from diana.core.filter import App, Filter, Wrap
+from diana.core.limit import Limit
+from diana.core.log import NO_LOG, Log, log_of
+from diana.core.meter import Meter, meter_from_limit
+from diana.core.plugins import algorithms
+from diana.core.request import Request
+from diana.core.url import Url
+from diana.core.verdict import Verdict
+from diana.core.weigh import weigh
+from diana.stores.clock import wall_us
+from diana.stores.memory import MemoryStore
+
+__all__ = [
+    "Wrap",
+    "Log",
+    "StoreError",
+    "ConfigError",
+    "Verdict",
+    "weigh",
+    "Url",
+    "Charge",
+    "Limit",
+    "Editable",
+    "Edition",
+    "Observer",
+    "Proxies",
+    "Clock",
+    "Take",
+    "log_of",
+    "InLua",
+    "meter_from_limit",
+    "Identity",
+    "App",
+    "Decision",
+    "wall_us",
+    "slowed",
+    "Surroundings",
+    "Meter",
+    "Request",
+    "MemoryStore",
+    "AsyncStore",
+    "Actor",
+    "Params",
+    "Algorithm",
+    "Shared",
+    "Source",
+    "SourceError",
+    "State",
+    "algorithms",
+    "Charges",
+    "Store",
+    "Filter",
+    "NEVER",
+    "Outcome",
+    "NO_LOG",
+    "checked_cost",
+    "divided",
+    "AsyncTake",
+    "SECOND_US",
+]

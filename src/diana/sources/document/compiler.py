@@ -1,0 +1,329 @@
+"""From what a file says to rules that can be asked: defaults, actors, meters, names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from diana.actors import ALSO_WRITTEN, KeyOf, Spelled, actor_from_spelling, key_of
+from diana.core.actor import Identity, Surroundings, told_by_code
+from diana.core.address import Proxies
+from diana.core.contracts import Algorithm
+from diana.core.duration import micros_from_spelling, spelling_from_micros
+from diana.core.errors import ConfigError
+from diana.core.limit import Limit, checked_limit
+from diana.core.meter import Meter, escaped, meter_from_limit
+from diana.core.plugins import algorithm_from_spelling
+from diana.core.policy import Answer, Policy, Settings
+from diana.core.request import Request
+from diana.core.rule import Body, Place, Rule
+from diana.core.url import Url, url_from_spelling
+from diana.sources.document.filters import compiled_filters
+from diana.sources.document.reader import Field, Mistakes
+from diana.sources.document.schema import Block, RuleFields, RulesFile
+from diana.sources.document.warnings import CHOSEN_BY_CLIENTS, warnings_of
+
+FIELDS_OF_EVERY_RULE = {
+    "actor", "unit", "rpu", "algo", "scope", "cost", "when_down", "mode", "missing", "status", "body", "name",
+}  # fmt: skip
+EXAMPLES = {"unit": "unit: minute", "rpu": "rpu: 100"}
+EVERYWHERE = url_from_spelling("/")
+WITHOUT_URL = [
+    ["all"],
+    ["account"],
+    ["actor"],
+    ["device"],
+    ["ip"],
+    ["host"],
+    ["path"],
+    ["header"],
+    ["query"],
+    ["cookie"],
+]
+"""Actors that are the same under every url."""
+
+
+NEEDS_RESTART = ("store", "local_store", "store_budget_us", "namespace", "nodes", "rules_from")
+"""Settings that stay as they were at the start."""
+
+
+def compile_policy(
+    file: RulesFile, mistakes: Mistakes, version: str, start: Settings | None = None
+) -> Policy:
+    """The policy; whatever is wrong is in `mistakes`."""
+    return _Compiler(file, mistakes, start).policy(version)
+
+
+class _MergedFields:
+    """A rule's own fields, else the file's defaults; and where to point when one is wrong."""
+
+    def __init__(self, own: RuleFields, defaults: dict[str, Field]) -> None:
+        self.place = own.place
+        self._own = own.fields
+        self._defaults = defaults
+        self._all = {**defaults, **own.fields} if defaults else own.fields
+
+    def value(self, name: str) -> Any:
+        field = self._all.get(name)
+        return None if field is None else field.value
+
+    def options(self, algorithm: Algorithm) -> dict[str, Field]:
+        """A default that is foreign to the algorithm is meant for other rules."""
+        names = algorithm.options
+        return {name: field for name, field in self._all.items() if name in names}
+
+    def foreign(self, algorithm: Algorithm) -> dict[str, Field]:
+        return {
+            name: field
+            for name, field in self._own.items()
+            if name not in FIELDS_OF_EVERY_RULE and name not in algorithm.options
+        }
+
+    def wrong(self, name: str, message: str, place: Place | None = None) -> ConfigError:
+        """A mistake at a field; in a default, it says for which rule."""
+        field = self._all.get(name)
+        at = place or (self.place if field is None else field.place)
+        if name not in self._own and field is not None:
+            message += f" (in the rule of line {self.place.line})"
+        return ConfigError(message, line=at.line, column=at.column, path=at.path)
+
+    def has(self, name: str) -> bool:
+        return name in self._all
+
+
+class _Compiler:
+    def __init__(self, file: RulesFile, mistakes: Mistakes, start: Settings | None) -> None:
+        self._file = file
+        self._mistakes = mistakes
+        self._settings = self._compiled_settings()
+        if start is not None:
+            # The store that is open has one namespace: counters under another name would be other counters.
+            fixed = {name: getattr(start, name) for name in NEEDS_RESTART}
+            self._settings = replace(self._settings, **fixed)
+        self._identities = {
+            kind: told_by_code(kind, self._identity(kind)) for kind in CHOSEN_BY_CLIENTS
+        }
+        # Of ten thousand rules most are alike: what they share is made once, and is once in memory.
+        self._known_actors: dict[tuple[str, ...], tuple[list[Spelled], KeyOf]] = {}
+        self._known_meters: dict[tuple[object, ...], Meter] = {}
+
+    def policy(self, version: str) -> Policy:
+        rules: list[Rule] = []
+        exempt: list[tuple[Url, int]] = []
+        for number, block in enumerate(self._file.blocks):
+            exempt += [(left_alone, number) for left_alone in self._exceptions(block)]
+            for fields in block.rules:
+                rule = self._rule(number, block, _MergedFields(fields, self._file.defaults))
+                if rule is not None:
+                    rules.append(rule)
+        self._same_counter_twice(rules)
+        asked = [rule for rule in rules if rule.mode != "off"]
+        found = () if self._mistakes.any else warnings_of(self._file, asked, exempt)
+        warnings = sorted(found, key=lambda warning: warning.place)
+        settings = self._settings
+        return Policy(asked, exempt=exempt, settings=settings, version=version, warnings=warnings)
+
+    def _rule(self, number: int, block: Block, merged: _MergedFields) -> Rule | None:
+        """None if something is wrong with it; then `mistakes` knows what."""
+        value = merged.value
+        for needed, example in EXAMPLES.items():
+            if not merged.has(needed):
+                said = f"there is no {needed}; write {needed} here, such as {example}"
+                self._mistakes.add(merged.wrong(needed, said))
+        actors, key = self._actors_and_key(block, merged)
+        spelling = " + ".join(actor.spelling for actor in actors or ())
+        url = block.fields["url"].value if "url" in block.fields else EVERYWHERE
+        methods = block.fields["methods"].value if "methods" in block.fields else None
+        scope = value("scope") or "local"
+        name = value("name") or _default_name(url, methods, spelling, value("unit") or "second")
+        parts = "|".join(map(escaped, (name, spelling, scope)))
+        meter = self._meter(f"{self._settings.namespace}:{parts}", merged)
+        if meter is None or key is None or "url" not in block.fields:
+            return None
+        missing = self._file.settings.get("missing")
+        return Rule(
+            name=name,
+            url=url,
+            methods=frozenset(methods) if methods else None,
+            actor=spelling,
+            key_of=key,
+            meter=meter,
+            scope=scope,
+            cost=value("cost") or 1,
+            missing=value("missing") or (missing.value if missing else "ip"),
+            when_down=value("when_down") or "local",
+            mode=value("mode") or "enforce",
+            status=value("status"),
+            body=value("body"),
+            block=number,
+            place=merged.place,
+        )
+
+    def _actors_and_key(
+        self, block: Block, merged: _MergedFields
+    ) -> tuple[list[Spelled] | None, KeyOf | None]:
+        fields: list[Field] = merged.value("actor") or [Field("all", merged.place)]
+        words = tuple(field.value for field in fields)
+        known = self._known_actors.get(words)
+        if known is not None:
+            return known
+        actors = self._actors(block, merged)
+        if actors is None:
+            return None, None
+        found = actors, key_of(actors)
+        if len(words) == 1 and words[0].lower().split()[:1] in WITHOUT_URL:
+            self._known_actors[words] = found
+        return found
+
+    def _actors(self, block: Block, merged: _MergedFields) -> list[Spelled] | None:
+        url = block.fields["url"].value if "url" in block.fields else None
+        surroundings = Surroundings(url or EVERYWHERE, self._settings.proxies, **self._identities)
+        fields: list[Field] = merged.value("actor") or [Field("all", merged.place)]
+        actors: list[Spelled] = []
+        for field in fields:
+            if url is None and field.value.lower().startswith("segment"):
+                continue
+            try:
+                actors.append(actor_from_spelling(field.value, surroundings))
+            except ConfigError as error:
+                self._mistakes.add(merged.wrong("actor", error.message, field.place))
+                return None
+        spellings = [actor.spelling for actor in actors]
+        if len(set(spellings)) < len(spellings):
+            self._mistakes.add(merged.wrong("actor", "an actor stands here twice; keep one"))
+        if len(spellings) > 1 and "all" in spellings:
+            said = "all is everybody together; write it alone, or remove it"
+            self._mistakes.add(merged.wrong("actor", said))
+        return sorted(actors, key=lambda actor: actor.spelling)
+
+    def _meter(self, identity: str, merged: _MergedFields) -> Meter | None:
+        algorithm: Algorithm = merged.value("algo") or algorithm_from_spelling("TB")
+        for name, field in merged.foreign(algorithm).items():
+            if field.value is not None:
+                known = ", ".join(algorithm.options) or "no fields of its own"
+                said = f"{name} is foreign to {algorithm.spelling} ({algorithm.code}), which has {known}; remove it"
+                self._mistakes.add(merged.wrong(name, said))
+        options = {name: field.value for name, field in merged.options(algorithm).items()}
+        unit, rpu = merged.value("unit"), merged.value("rpu")
+        if unit is None or rpu is None or None in options.values():
+            return None
+        try:
+            limit = checked_limit(rpu, micros_from_spelling(unit))
+            when_down = merged.value("when_down") or "local"
+            meter = self._like_others(identity, limit, algorithm, options, when_down)
+        except ConfigError as error:
+            about = error.path if error.path is not None and merged.has(error.path) else "rpu"
+            self._mistakes.add(merged.wrong(about, error.message))
+            return None
+        most, cost = meter.params.limit, merged.value("cost") or 1
+        if cost > most:
+            said = f"cost {cost} can never pass: the most is {most}; write at most that"
+            self._mistakes.add(merged.wrong("cost", said))
+        return meter
+
+    def _like_others(
+        self,
+        identity: str,
+        limit: Limit,
+        algorithm: Algorithm,
+        options: dict[str, Any],
+        when_down: str,
+    ) -> Meter:
+        """A meter under its own name, with all else of one that is just like it."""
+        kind = (algorithm.code, limit, when_down, *options.items())
+        like = self._known_meters.get(kind)
+        if like is None:
+            like = self._known_meters[kind] = meter_from_limit(
+                "", limit, algorithm, options, when_down
+            )
+        return Meter(
+            identity + like.id, like.limit, algorithm, like.params, like.options, when_down
+        )
+
+    def _exceptions(self, block: Block) -> Iterator[Url]:
+        if "url" not in block.fields or "except" not in block.fields:
+            return
+        url: Url = block.fields["url"].value
+        for left_alone, place in block.fields["except"].value:
+            if left_alone.covers(url):
+                said = (
+                    f"{left_alone.spelling} leaves alone all of {url.spelling}; write a longer url"
+                )
+                self._mistake(said, place)
+            elif not url.covers(left_alone):
+                said = f"{left_alone.spelling} is not under {url.spelling}, so it is left alone anyway; remove it"
+                self._mistake(said, place)
+            yield left_alone
+
+    def _same_counter_twice(self, rules: list[Rule]) -> None:
+        seen: dict[str, Rule] = {}
+        for rule in rules:
+            first = seen.setdefault(rule.meter.id, rule)
+            if first is not rule and rule.place and first.place:
+                said = (
+                    f"this rule counts in the counter of the rule in line {first.place.line}: "
+                    f"same name, actor, algo, scope and unit; give one of them another name, or remove it"
+                )
+                self._mistake(said, rule.place)
+
+    def _compiled_settings(self) -> Settings:
+        def value(name: str, default: Any) -> Any:
+            field = self._file.settings.get(name)
+            return default if field is None else field.value
+
+        identity: dict[str, Field] = value("identity", {})
+        networks = identity.get("trusted_proxies")
+        response: dict[str, Field] = value("response", {})
+        answer = Answer(
+            status=response["status"].value if "status" in response else 503,
+            headers=tuple(response["headers"].value) if "headers" in response else Answer().headers,
+            body=response["body"].value if "body" in response else Body(),
+        )
+        proxies = Proxies(networks.value if networks else ())
+        return Settings(
+            store=value("store", None),
+            local_store=value("local_store", "memory://"),
+            store_budget_us=value("store_budget", None),
+            namespace=value("namespace", "diana"),
+            nodes=value("nodes", None),
+            rules_from=value("rules_from", None),
+            proxies=proxies,
+            answer=answer,
+            filters=compiled_filters(value("filters", []), proxies, self._mistakes),
+        )
+
+    def _identity(self, kind: str) -> Identity:
+        identity = self._file.settings.get("identity")
+        field = identity.value.get(kind) if identity else None
+        spelling = field.value if field else CHOSEN_BY_CLIENTS[kind]
+        word = spelling.split()[0].lower()
+        nowhere = Surroundings(EVERYWHERE, self._settings.proxies, _no_identity, _no_identity)
+        try:
+            if ALSO_WRITTEN.get(word, word) in CHOSEN_BY_CLIENTS:
+                raise ConfigError(
+                    f"{spelling!r} is what is to be found here; write where, such as header X-User"
+                )
+            if word == "segment":
+                raise ConfigError(
+                    "segment belongs to one url; write what holds for all, such as header X-User"
+                )
+            return actor_from_spelling(spelling, nowhere).identity
+        except ConfigError as error:
+            if field:
+                self._mistake(error.message, field.place)
+            return _no_identity
+
+    def _mistake(self, message: str, place: Place) -> None:
+        self._mistakes.add(
+            ConfigError(message, line=place.line, column=place.column, path=place.path)
+        )
+
+
+def _no_identity(_: Request) -> str | None:
+    return None
+
+
+def _default_name(url: Url, methods: list[str] | None, actor: str, unit: str) -> str:
+    parts = [",".join(sorted(methods))] if methods else []
+    return " ".join([*parts, url.spelling, actor, spelling_from_micros(micros_from_spelling(unit))])

@@ -1,0 +1,256 @@
+"""Reading fields strictly: every mistake is found, placed, and answered with what to write instead."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from difflib import get_close_matches
+from typing import Any, NamedTuple
+
+from diana.core.duration import micros_from_spelling
+from diana.core.errors import ConfigError, shown
+from diana.core.rule import Place
+from diana.sources.document.joined_files import Origin
+from diana.sources.document.yaml_tree import Mapping, Node, Scalar, Sequence
+
+LARGEST_NUMBER = 10**12
+MOST_MISTAKES = 100
+
+_NUMBER = re.compile(r"[+-]?[0-9][0-9_,.:eExXoO+-]*|[+-]?\.(?:nan|inf)", re.IGNORECASE)
+_WHOLE = re.compile(r"0|[1-9][0-9]{0,40}")
+
+
+class Field(NamedTuple):
+    """A value and where it stands."""
+
+    value: Any
+    place: Place
+
+
+Read = Callable[[Node, str], Any]
+
+
+class Mistakes:
+    """All mistakes of a file, in the order of its lines; of very many, the first hundred."""
+
+    def __init__(self, origin: Origin) -> None:
+        self._origin = origin
+        self._found: dict[tuple[int | None, int | None, str], ConfigError] = {}
+
+    @property
+    def any(self) -> bool:
+        return bool(self._found)
+
+    @property
+    def full(self) -> bool:
+        return len(self._found) >= MOST_MISTAKES
+
+    def add(self, error: ConfigError) -> None:
+        """A wrong default would otherwise be told once for every rule."""
+        if not self.full:
+            self._found.setdefault((error.line, error.column, error.message), error)
+
+    def raise_any(self) -> None:
+        if self._found:
+            raise all_at_once(self._origin, self._found.values())
+
+
+def all_at_once(origin: Origin, errors: Iterable[ConfigError]) -> ConfigError:
+    """One error that says them all; it stands where the first of them stands."""
+    lines, found = [], []
+    for error in sorted(errors, key=lambda error: (error.line or 0, error.column or 0)):
+        file, line = origin.spot(error.line)
+        where = f"{error.path}: " if error.path else ""
+        lines.append(f"{file}:{line}:{error.column}: {where}{error.message}")
+        found.append(
+            ConfigError(error.message, line=line, column=error.column, path=error.path, file=file)
+        )
+    first = found[0]
+    whole = ConfigError(
+        "\n".join(lines), line=first.line, column=first.column, path=first.path, file=first.file
+    )
+    whole.errors = tuple(found)
+    return whole
+
+
+def mistake(node: Node | Scalar, path: str, message: str) -> ConfigError:
+    return ConfigError(message, line=node.line, column=node.column, path=path)
+
+
+def fields(
+    node: Mapping, path: str, readers: dict[str, Read], mistakes: Mistakes
+) -> dict[str, Field]:
+    """The known fields of a mapping; unknown and repeated ones are mistakes."""
+    found: dict[str, Field] = {}
+    seen: dict[str, Scalar] = {}
+    for key, value in node.pairs:
+        if mistakes.full:
+            break
+        name = key.text.lower()
+        read = readers.get(name)
+        word = name if read is not None or _is_short(name) else shown(name)
+        here = f"{path}.{word}" if path else word
+        if name in seen:
+            first = seen[name]
+            said = f"{shown(key.text)} stands here and in line {first.line} as {shown(first.text)}; keep one"
+            mistakes.add(mistake(key, here, said))
+        elif key.text == "<<":
+            mistakes.add(mistake(key, here, "there is a merge (<<); write the fields out"))
+        elif read is None:
+            mistakes.add(mistake(key, here, unknown(key.text, readers)))
+        else:
+            try:
+                found[name] = Field(read(value, here), Place(value.line, value.column, here))
+            except ConfigError as error:
+                mistakes.add(placed(error, value, here))
+        seen.setdefault(name, key)
+    return found
+
+
+def _is_short(name: str) -> bool:
+    return name.isprintable() and len(name) <= 40
+
+
+def placed(error: ConfigError, node: Node | Place, path: str) -> ConfigError:
+    """An error that does not know where it stands, told so."""
+    if error.line is not None:
+        return error
+    return ConfigError(error.message, line=node.line, column=node.column, path=path)
+
+
+def unknown(word: str, known: dict[str, Read]) -> str:
+    names = [name for name, read in known.items() if not isinstance(read, NotYet)]
+    near = get_close_matches(word.lower()[:40], names, 1)
+    hint = f"did you mean {near[0]}?" if near else f"there is {', '.join(names)}"
+    return f"{shown(word)} is no field here; {hint}"
+
+
+def mapping(node: Node, what: str) -> Mapping:
+    if isinstance(node, Mapping):
+        return node
+    empty = isinstance(node, Scalar) and not node.text
+    found = "nothing" if empty else _shown(node)
+    raise ConfigError(f"{found} where {what} should be; write its fields as name: value")
+
+
+def text(node: Node, _: str) -> str:
+    return scalar(node, "a text", "write one value").text
+
+
+def scalar(node: Node, what: str, advice: str) -> Scalar:
+    """One value, not empty."""
+    if not isinstance(node, Scalar):
+        raise ConfigError(f"{_shown(node)} where {what} should be; {advice}")
+    if not node.text.strip():
+        raise ConfigError("there is no value; write one, or remove the field")
+    return node
+
+
+def whole(smallest: int, largest: int = LARGEST_NUMBER) -> Read:
+    """A whole number, written in digits."""
+
+    def read(node: Node, _: str) -> int:
+        word = scalar(node, "a number", "write digits such as 10")
+        if not word.plain and _WHOLE.fullmatch(word.text):
+            raise ConfigError(f"{_shown(node)} in quotes is a text; write {word.text} without them")
+        number = int(word.text) if _WHOLE.fullmatch(word.text) else -1
+        if number > largest:
+            raise ConfigError(f"{_shown(node)} is too large; write at most {largest}")
+        if number < smallest:
+            raise ConfigError(
+                f"{_shown(node)} is no whole number from {smallest}; write digits such as 10"
+            )
+        return number
+
+    return read
+
+
+def flag(node: Node, path: str) -> bool:
+    word = text(node, path).lower()
+    if word not in ("true", "false"):
+        raise ConfigError(f"{_shown(node)} is neither true nor false; write one of them")
+    return word == "true"
+
+
+def natural(node: Node, path: str) -> Any:
+    """What a plug-in's own option says: a whole number, true or false, or a text."""
+    word = text(node, path)
+    if not (isinstance(node, Scalar) and node.plain):
+        return word
+    if _WHOLE.fullmatch(word):
+        return int(word)
+    if word.lower() in ("true", "false"):
+        return word.lower() == "true"
+    if _NUMBER.fullmatch(word) and not _is_duration(word):
+        raise ConfigError(f"{_shown(node)} is no whole number; write digits such as 10")
+    return word
+
+
+def choice(*words: str) -> Read:
+    def read(node: Node, path: str) -> str:
+        word = text(node, path).lower()
+        if word not in words:
+            near = get_close_matches(word, words, 1)
+            hint = f"did you mean {near[0]}? " if near else ""
+            raise ConfigError(f"{_shown(node)} is unknown; {hint}write one of {', '.join(words)}")
+        return word
+
+    return read
+
+
+def duration(node: Node, path: str) -> str:
+    word = text(node, path)
+    micros_from_spelling(word)
+    return word
+
+
+def listing(read: Read, what: str) -> Read:
+    """A list of such values; a single one may stand alone."""
+    read_items = items(read, what)
+    return lambda node, path: [field.value for field in read_items(node, path)]
+
+
+def items(read: Read, what: str) -> Read:
+    """The same, each value with its place."""
+
+    def read_items(node: Node, path: str) -> list[Field]:
+        if not isinstance(node, Sequence):
+            return [Field(read(node, path), Place(node.line, node.column, path))]
+        if not node.items:
+            raise ConfigError(f"the list is empty; write at least one {what}, or remove the field")
+        found = []
+        for number, item in enumerate(node.items):
+            place = Place(item.line, item.column, f"{path}[{number}]")
+            try:
+                found.append(Field(read(item, place.path), place))
+            except ConfigError as error:
+                raise placed(error, place, place.path) from None
+        return found
+
+    return read_items
+
+
+class NotYet:
+    """Reads a field that is known and not built: no hint offers it."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+
+    def __call__(self, *_: Node | str) -> Any:
+        raise ConfigError(f"{self._what} is not built yet in this version; remove it")
+
+
+def _is_duration(word: str) -> bool:
+    try:
+        micros_from_spelling(word)
+    except ConfigError:
+        return False
+    return True
+
+
+def _shown(node: Node) -> str:
+    if isinstance(node, Mapping):
+        return "a mapping"
+    if isinstance(node, Sequence):
+        return "a list"
+    return shown(node.text)

@@ -1,0 +1,333 @@
+"""The rules file, field by field: what may stand where.
+
+Two forms. The classic one is a block (`url` and `rules`), a list of blocks, or one per document. The full one is a mapping with `limits`,
+a list of blocks, and settings. `compiler.py` makes rules of what is read here.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping as Environment
+from difflib import get_close_matches
+from typing import NamedTuple
+
+from diana.core.address import network_from_spelling
+from diana.core.errors import ConfigError, shown
+from diana.core.plugins import algorithms, entries, plugin
+from diana.core.policy import RulesFrom
+from diana.core.rule import Place
+from diana.sources import check_source
+from diana.sources.document.filters import filter_reader
+from diana.sources.document.reader import (
+    Field,
+    Mistakes,
+    NotYet,
+    Read,
+    choice,
+    duration,
+    fields,
+    flag,
+    items,
+    listing,
+    mapping,
+    mistake,
+    natural,
+    placed,
+    text,
+    whole,
+)
+from diana.sources.document.values import (
+    algorithm,
+    answer_body,
+    budget,
+    methods,
+    namespace,
+    rule_name,
+    scope,
+    status,
+    url_pattern,
+)
+from diana.sources.document.yaml_tree import Mapping, Node, Sequence, drain
+
+SETTINGS = (
+    "store", "local_store", "store_budget", "namespace", "nodes", "rules_from", "identity", "missing", "response", "filters", "dashboard",
+)  # fmt: skip
+"""Of a node's own file; the rest may come from elsewhere."""
+MISSING = ("ip", "skip", "deny", "together")
+HEADERS = ("ietf", "legacy", "retry-after")
+
+_VARIABLE = re.compile(r"\$\{([^}]*)\}")
+
+
+class Block(NamedTuple):
+    """A url and its rules."""
+
+    fields: dict[str, Field]
+    rules: list[RuleFields]
+
+
+class RuleFields(NamedTuple):
+    fields: dict[str, Field]
+    place: Place
+
+
+class RulesFile(NamedTuple):
+    blocks: list[Block]
+    settings: dict[str, Field]
+    defaults: dict[str, Field]
+
+
+def read_file(
+    documents: list[Node], mistakes: Mistakes, environment: Environment[str, str]
+) -> RulesFile:
+    """What the file says; mistakes are collected, not raised."""
+    if not documents:
+        mistakes.add(
+            ConfigError("the file is empty; write at least one url with rules", line=1, column=1)
+        )
+    schema = _Schema(mistakes, environment)
+    return schema.file(documents)
+
+
+def read_remote(documents: list[Node], mistakes: Mistakes) -> RulesFile:
+    """What a remote document says. Limits and defaults only: an author of rules must not be able to move the counters elsewhere."""
+    if not documents:
+        mistakes.add(
+            ConfigError(
+                "the document is empty; write at least one url with rules", line=1, column=1
+            )
+        )
+    found = _Schema(mistakes, {}).file([_without_settings(node, mistakes) for node in documents])
+    return RulesFile(found.blocks, {}, found.defaults)
+
+
+def _without_settings(node: Node, mistakes: Mistakes) -> Node:
+    """A setting is one mistake, whatever it says: its value is not read."""
+    if not isinstance(node, Mapping):
+        return node
+    rules_only = []
+    for key, value in node.pairs:
+        if key.text.lower() in SETTINGS:
+            said = f"{key.text} is a setting; a remote document holds limits and defaults only: put it into each node's own file"
+            mistakes.add(mistake(key, key.text.lower(), said))
+        else:
+            rules_only.append((key, value))
+    return Mapping(node.line, node.column, rules_only)
+
+
+class _Schema:
+    def __init__(self, mistakes: Mistakes, environment: Environment[str, str]) -> None:
+        self._mistakes = mistakes
+        self._environment = environment
+        self._rule_fields = rule_fields()
+        self._settings: dict[str, Read] = {
+            "store": self._store,
+            "local_store": self._store,
+            "store_budget": budget,
+            "namespace": namespace,
+            "nodes": whole(1, 100_000),
+            "rules_from": self._rules_from,
+            "identity": self._identity,
+            "missing": choice(*MISSING),
+            "defaults": self._defaults,
+            "response": self._response,
+            "filters": filter_reader(mistakes),
+            "dashboard": NotYet("dashboard"),
+            "shed": NotYet("shed"),
+            "limits": self._blocks,
+        }
+
+    def file(self, documents: list[Node]) -> RulesFile:
+        first = documents[0] if len(documents) == 1 else None
+        if isinstance(first, Mapping) and not _is_block(first):
+            for key, _ in first.pairs:
+                if key.text.lower() in ("url", "rules", "methods", "except"):
+                    said = f"{key.text} belongs to a url; put it into the list under limits:"
+                    self._mistakes.add(mistake(key, key.text.lower(), said))
+                    return RulesFile([], {}, {})
+            settings = fields(first, "", self._settings, self._mistakes)
+            names = {key.text.lower() for key, _ in first.pairs}
+            if "limits" not in names and not get_close_matches("limits", names, 1):
+                said = "there are no limits; write limits: and under it a list of urls with rules"
+                self._mistakes.add(mistake(first, "limits", said))
+            limits = settings.pop("limits", None)
+            defaults = settings.pop("defaults", None)
+            return RulesFile(
+                limits.value if limits else [], settings, defaults.value if defaults else {}
+            )
+        blocks = []
+        for number, document in enumerate(documents):
+            path = f"[{number}]" if len(documents) > 1 else ""
+            try:
+                blocks += self._blocks(document, path)
+            except ConfigError as error:
+                self._mistakes.add(placed(error, document, path))
+        return RulesFile(blocks, {}, {})
+
+    def _blocks(self, node: Node, path: str) -> list[Block]:
+        if not isinstance(node, Sequence):
+            return [self._block(node, path)]
+        if not node.items:
+            raise ConfigError("the list is empty; write at least one url with rules")
+        blocks = []
+        for number, item in enumerate(drain(node.items)):
+            if self._mistakes.full:
+                break
+            here = f"{path}[{number}]"
+            try:
+                blocks.append(self._block(item, here))
+            except ConfigError as error:
+                self._mistakes.add(placed(error, item, here))
+        return blocks
+
+    def _block(self, node: Node, path: str) -> Block:
+        block = mapping(node, "a url with rules")
+        readers: dict[str, Read] = {
+            "url": url_pattern,
+            "methods": methods,
+            "except": items(url_pattern, "url"),
+            "rules": self._rules,
+        }
+        written = {key.text.lower() for key, _ in block.pairs}
+        for key, _ in block.pairs:
+            if key.text.lower() in self._settings:
+                said = f"{key.text} is a setting; put it beside limits:, and url and rules under limits:"
+                if key.text.lower() == "limits":
+                    said = "limits stands alone in one file; among several documents or files, write url and rules in each"
+                raise mistake(key, path, said)
+        found = fields(block, path, readers, self._mistakes)
+        for name, said in (
+            ("url", "there is no url; write url: and a path such as /"),
+            ("rules", "there are no rules; write rules: and under it a list"),
+        ):
+            if name not in written and not get_close_matches(name, written - set(readers), 1):
+                self._mistakes.add(mistake(block, path, said))
+        rules = found.pop("rules", None)
+        return Block(found, rules.value if rules else [])
+
+    def _rules(self, node: Node, path: str) -> list[RuleFields]:
+        if not isinstance(node, Sequence):
+            raise ConfigError("rules is a list; write each rule behind a dash (-)")
+        if not node.items:
+            raise ConfigError("the list is empty; write at least one rule, or remove the url")
+        rules = []
+        for number, item in enumerate(drain(node.items)):
+            if self._mistakes.full:
+                break
+            here = f"{path}[{number}]"
+            try:
+                rule = mapping(item, "a rule")
+            except ConfigError as error:
+                self._mistakes.add(placed(error, item, here))
+                continue
+            read = fields(rule, here, self._rule_fields, self._mistakes)
+            place = Place(rule.line, rule.column, here)
+            if len(read) < len(rule.pairs):
+                # A field that could not be read is a mistake already, not a missing one.
+                written = {key.text.lower() for key, _ in rule.pairs}
+                read |= {name: Field(None, place) for name in written - set(read)}
+            rules.append(RuleFields(read, place))
+        return rules
+
+    def _defaults(self, node: Node, path: str) -> dict[str, Field]:
+        return fields(mapping(node, "defaults"), path, self._rule_fields, self._mistakes)
+
+    def _identity(self, node: Node, path: str) -> dict[str, Field]:
+        readers: dict[str, Read] = {
+            "account": text,
+            "device": text,
+            "trusted_proxies": listing(
+                lambda item, at: network_from_spelling(text(item, at)), "network"
+            ),
+        }
+        return fields(mapping(node, "identity"), path, readers, self._mistakes)
+
+    def _response(self, node: Node, path: str) -> dict[str, Field]:
+        readers: dict[str, Read] = {
+            "status": status,
+            "headers": listing(choice(*HEADERS), "header family"),
+            "body": answer_body,
+        }
+        return fields(mapping(node, "response"), path, readers, self._mistakes)
+
+    def _store(self, node: Node, path: str) -> str:
+        url = self._url(node, path)
+        scheme, colon, _ = url.lower().partition("://")
+        if not colon:
+            raise ConfigError(f"{shown(url)} is no URL of a store; write one such as memory://")
+        if scheme not in entries("stores"):
+            known = ", ".join(f"{name}://" for name in sorted(entries("stores")))
+            # Never the URL itself: it may hold a password.
+            raise ConfigError(
+                f"there is no store for {scheme}://; write a URL that starts with one of {known}"
+            )
+        check_url = getattr(plugin("stores", scheme), "check_url", None)
+        if check_url is not None:
+            check_url(url)
+        return url
+
+    def _rules_from(self, node: Node, path: str) -> RulesFrom:
+        """A URL, or a mapping of `url` and `keep`: a file for the last good copy."""
+        if not isinstance(node, Mapping):
+            return RulesFrom(self._source(node, path))
+        readers: dict[str, Read] = {"url": self._source, "keep": text}
+        found = fields(node, path, readers, self._mistakes)
+        if "url" not in found:
+            raise ConfigError("rules_from has no url; write url: and the URL of the rules")
+        return RulesFrom(found["url"].value, found["keep"].value if "keep" in found else None)
+
+    def _source(self, node: Node, path: str) -> str:
+        url = self._url(node, path)
+        check_source(url)
+        return url
+
+    def _url(self, node: Node, path: str) -> str:
+        """A URL, with `${NAME}` taken from the environment."""
+
+        def value(found: re.Match[str]) -> str:
+            if found[1] not in self._environment:
+                raise ConfigError(
+                    f"${{{found[1]}}} is not set in the environment; set it, or write the value"
+                )
+            return self._environment[found[1]]
+
+        return _VARIABLE.sub(value, text(node, path))
+
+
+def rule_fields() -> dict[str, Read]:
+    """What may stand in a rule: the same for all, and every algorithm's options."""
+    known: dict[str, Read] = {
+        "actor": items(text, "actor"),
+        "unit": duration,
+        "rpu": whole(1),
+        "algo": algorithm,
+        "scope": scope,
+        "cost": whole(1),
+        "when_down": choice("local", "open", "closed"),
+        "mode": choice("enforce", "shadow", "off"),
+        "drop": NotYet("drop"),
+        "missing": choice(*MISSING),
+        "status": status,
+        "body": answer_body,
+        "name": rule_name,
+        "burst": whole(0),
+        "nodelay": flag,
+        "delay": whole(0),
+        "max_wait": duration,
+        "slices": whole(1, 1_000),
+        "align": choice("epoch", "first"),
+    }
+    for installed in algorithms().values():
+        for option in installed.options:
+            known.setdefault(option, natural)
+    return known
+
+
+def environment() -> Environment[str, str]:
+    return os.environ
+
+
+def _is_block(node: Mapping) -> bool:
+    names = {key.text.lower() for key, _ in node.pairs}
+    return "limits" not in names and bool(names & {"url", "rules", "methods", "except"})

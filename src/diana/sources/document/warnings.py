@@ -1,0 +1,102 @@
+"""Legal, but probably not what was meant: the warnings of `diana check`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from diana.core.policy import Warning
+from diana.core.rule import Rule
+from diana.core.tree import SegmentTree
+from diana.core.url import Url
+from diana.sources.document.schema import RulesFile
+
+CHOSEN_BY_CLIENTS = {"account": "header X-Account-Id", "device": "header X-Device-Id"}
+"""Who is asking, if the file does not say."""
+
+
+def warnings_of(
+    file: RulesFile, rules: list[Rule], exempt: list[tuple[Url, int]]
+) -> Iterator[Warning]:
+    """`rules` are those that are asked, `exempt` the urls that blocks leave alone."""
+    yield from _identities_that_clients_choose(file, rules)
+    yield from _scopes_that_were_not_meant(file, rules)
+    yield from _limits_that_are_never_reached(rules, exempt)
+
+
+def _identities_that_clients_choose(file: RulesFile, rules: list[Rule]) -> Iterator[Warning]:
+    settings = file.settings.get("identity")
+    open_kinds = {
+        kind: header
+        for kind, header in CHOSEN_BY_CLIENTS.items()
+        if settings is None or kind not in settings.value
+    }
+    for kind, header in open_kinds.items():
+        first = next((rule for rule in rules if kind in rule.actor.split(" + ")), None)
+        if first is not None and first.place is not None:
+            yield Warning(
+                f"{kind} is read from {header}, which clients choose themselves; say in identity: {kind}: "
+                "what cannot be chosen, or let a trusted proxy set the header",
+                first.place,
+            )
+
+
+def _scopes_that_were_not_meant(file: RulesFile, rules: list[Rule]) -> Iterator[Warning]:
+    asked = {rule.place for rule in rules}
+    default = file.defaults.get("scope")
+    written = [fields for block in file.blocks for fields in block.rules if fields.place in asked]
+    for fields in written:
+        scope = fields.fields.get("scope", default)
+        if "store" in file.settings and scope is None:
+            yield Warning(
+                "a store is set but this rule has no scope, so it counts on this machine only; "
+                "write scope: local or scope: global",
+                fields.place,
+            )
+        elif "store" not in file.settings and scope is not None and scope.value == "global":
+            yield Warning(
+                "scope is global but no store is set, so it counts on this machine only; write store: URL",
+                fields.place,
+            )
+            return
+
+
+def _limits_that_are_never_reached(
+    rules: list[Rule], exempt: list[tuple[Url, int]]
+) -> Iterator[Warning]:
+    """A broader rule of the same actor and unit counts all that a narrow one counts, and allows fewer."""
+    left_alone = SegmentTree(exempt)
+    groups: dict[tuple[str, int, int], list[Rule]] = {}
+    for rule in rules:
+        groups.setdefault((rule.actor, rule.meter.limit.unit_us, rule.cost), []).append(rule)
+    for members in groups.values():
+        tightest = SegmentTree((rule.url, rule) for rule in _tightest_by_url(members))
+        for rule in members:
+            # A segment that may be anything is looked up as a word that no url has.
+            path = tuple("\0" if segment is None else segment for segment in rule.url.segments)
+            exempted = left_alone.covering(path)
+            for other in tightest.covering(path):
+                broader = other.url.segments != rule.url.segments and other.block not in exempted
+                if broader and _allows_fewer(other, rule) and rule.place and other.place:
+                    yield Warning(
+                        f"{rule.meter.limit} is never reached: {other.url.spelling} allows the same {rule.actor} "
+                        f"only {other.meter.limit} (line {other.place.line})",
+                        rule.place,
+                    )
+                    break
+
+
+def _tightest_by_url(rules: list[Rule]) -> Iterator[Rule]:
+    """Of each url and its methods, the enforced rule that allows fewest: the others are hidden behind it."""
+    by_url: dict[tuple[object, ...], Rule] = {}
+    for rule in rules:
+        if rule.mode == "enforce":
+            place = (rule.url.segments, rule.methods)
+            by_url[place] = min(rule, by_url.get(place, rule), key=lambda some: some.rpu)
+    yield from by_url.values()
+
+
+def _allows_fewer(broad: Rule, narrow: Rule) -> bool:
+    every_method = broad.methods is None or (
+        narrow.methods is not None and narrow.methods <= broad.methods
+    )
+    return every_method and narrow.rpu > broad.rpu
