@@ -32,6 +32,7 @@ def modules_of_diana(code: str) -> Iterator[str]:
 def test_the_names_are_these() -> None:
     assert diana.plugins.__all__ == [
         "NEVER",
+        "NO_LOG",
         "SECOND_US",
         "Actor",
         "Algorithm",
@@ -49,6 +50,7 @@ def test_the_names_are_these() -> None:
         "Identity",
         "InLua",
         "Limit",
+        "Log",
         "MemoryStore",
         "Meter",
         "Observer",
@@ -70,12 +72,10 @@ def test_the_names_are_these() -> None:
         "algorithms",
         "checked_cost",
         "divided",
+        "log_of",
         "meter_from_limit",
         "slowed",
         "wall_us",
-        "NO_LOG",
-        "Log",
-        "log_of",
         "weigh",
     ]
     assert all(hasattr(diana.plugins, name) for name in diana.plugins.__all__)

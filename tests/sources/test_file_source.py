@@ -90,7 +90,9 @@ def test_a_file_of_the_same_size_and_age_is_seen(rules: Path, watched: Watched) 
 def test_a_file_that_is_being_written_is_not_taken_in_part(
     rules: Path, watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("diana.sources.places.file.SETTLE_SECONDS", 3.0)  # a busy machine writes slowly
+    monkeypatch.setattr(
+        "diana.sources.places.file.SETTLE_SECONDS", 3.0
+    )  # a busy machine writes slowly
     whole = b"".join(b"- " + document(rpu).replace(b"\n", b"\n  ") + b"\n" for rpu in range(2, 60))
     with rules.open("wb") as file:
         for line in whole.splitlines(keepends=True):
@@ -265,7 +267,9 @@ def test_publishing_follows_a_link_and_keeps_the_mode(rules: Path, tmp_path: Pat
 def test_after_a_loss_whoever_writes_the_file_anew_is_let_finish(
     rules: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("diana.sources.places.file.SETTLE_SECONDS", 3.0)  # a busy machine writes slowly
+    monkeypatch.setattr(
+        "diana.sources.places.file.SETTLE_SECONDS", 3.0
+    )  # a busy machine writes slowly
     rules.unlink()
     source = FileSource(rules)
     with pytest.raises(SourceError):

@@ -36,7 +36,7 @@ def kept(tmp_path: Path) -> Path:
 
 
 def told(guard: Guard, where: str) -> str:
-    return "".join(trouble.message for trouble in guard.troubles if trouble.where == where)
+    return "".join(problem.message for problem in guard.problems if problem.where == where)
 
 
 def limit(guard: Guard) -> int:

@@ -71,7 +71,7 @@ def place(request: pytest.FixtureRequest) -> Place:
 
 
 def test_changes_come_in_order(place: Place) -> None:
-    follows_changes_in_order(place.source(), place.put, within=20)
+    follows_changes_in_order(place.source(), place.put)
 
 
 def test_two_operators(place: Place) -> None:

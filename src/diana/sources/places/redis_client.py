@@ -87,7 +87,7 @@ class KeyClient:
     def _open(self) -> Any:
         import redis
 
-        options = _connection_options(self._address.greeting, REPLY_SECONDS)
+        options = _connection_options(self._address.login, REPLY_SECONDS)
         if self._address.kind == "cluster":
             return self._open_cluster(options)
         if self._address.kind == "sentinel":
@@ -104,7 +104,7 @@ class KeyClient:
         if self._sentinel is None:
             several = len(self._address.endpoints) > 1
             seconds = ONE_OF_SEVERAL_SECONDS if several else REPLY_SECONDS
-            options = _connection_options(self._address.sentinel_greeting, seconds)
+            options = _connection_options(self._address.sentinel_login, seconds)
             self._sentinel = Sentinel(self._nodes, sentinel_kwargs=options)  # type: ignore[no-untyped-call]
         try:
             host, port = self._sentinel.discover_master(self._address.service)
