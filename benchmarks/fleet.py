@@ -28,12 +28,14 @@ from diana import AsyncLimiter
 from diana.core.limit import Limit
 from diana.core.meter import meter_from_limit
 from diana.core.plugins import algorithms
+from diana.stores.redis.protocol.script import scripts, wire_limit
 from diana.stores.redis.store import RedisStore
 from tests.servers.programs import REDIS_7
 from tests.servers.server import Server
 
 PER_MINUTE = 1_000_000
 TASKS = 64
+LENGTHS = (10, 1_000, 100_000)
 LEAST = "local t = redis.call('TIME') redis.call('GET', KEYS[1]) redis.call('SET', KEYS[1], t[1]) return 1"
 
 Ask = Callable[[str], Awaitable[bool]]
@@ -42,6 +44,7 @@ Ask = Callable[[str], Awaitable[bool]]
 def run(quick: bool) -> Section:
     with Server(REDIS_7) as server:
         figures = [*_one_by_one(server, quick), *_together(server, quick)]
+        figures += _long_logs(server, quick)
     return Section(
         name="fleet",
         title="decisions through a server",
@@ -58,6 +61,7 @@ def _how(quick: bool) -> str:
         f"Redis 7 on loopback, nothing on disk. One by one: {rounds} rounds of {turn} decisions, everything allowed. "
         f"Together: {TASKS} tasks in one event loop, each asking {turn // 2} times in a row for keys never used before; "
         f"{max(3, rounds // 6)} rounds, decisions per second. "
+        "Sliding log of n: one by one, with every request one of n entries expires and one is added. "
         "Each library as its documentation calls it, with redis-py and hiredis as transport."
     )
 
@@ -106,6 +110,50 @@ def _alone(name: str, times: Times) -> Figure:
         if name.startswith("Diana"):
             goals = [at_most(ratios["× one rule"], 1.25, "× one rule")]
     return Figure(f"one by one, {name}", times.median_us(name), "µs", ratios, goals=tuple(goals))
+
+
+def _long_logs(server: Server, quick: bool) -> list[Figure]:
+    """A sliding log of so many entries, of which one expires with every request: through the store, and in the server alone."""
+    turn, rounds = _size(quick)
+    store = RedisStore.from_url(server.url, budget_us=2_000_000)
+    client = redis.Redis(port=server.port)
+    contestants = [Contestant(f"{n:,}", _long_log(store, client, n)) for n in LENGTHS]
+    times = race(contestants, ["k"] * turn, turn=turn, rounds=rounds)
+    figures = []
+    for length, contestant in zip(LENGTHS, contestants, strict=True):
+        ratio = times.ratio(contestant.name)
+        goals = (at_most(ratio, 2, "× the shortest"),) if length == LENGTHS[-1] else ()
+        what, value = f"sliding log of {length:,}", times.median_us(contestant.name)
+        client.config_resetstat()
+        for _ in range(turn):
+            contestant.decide("k")
+        there = client.info("commandstats")["cmdstat_evalsha"]["usec_per_call"]
+        note = f"of it {there:.0f} µs in the server"
+        figures.append(Figure(what, value, "µs", {"× the shortest": ratio}, note, goals))
+    store.close()
+    client.close()
+    return figures
+
+
+def _long_log(store: RedisStore, client: redis.Redis, length: int) -> Callable[[str], object]:
+    """Written by a client of our own, all at once: by the clock of the request."""
+    meter = meter_from_limit(
+        f"diana:log {length}", Limit(LENGTHS[-1], length * 1_000_000), algorithms()["SL"], {}
+    )
+    seconds = count(1_700_000_000)
+    script, limit = scripts()["acquire"], wire_limit(meter)
+    sha = client.script_load(script.text)
+    for _ in range(0, length, 1_000):
+        pipeline = client.pipeline(transaction=False)
+        for _ in range(min(length, 1_000)):
+            now = next(seconds) * 1_000_000
+            pipeline.evalsha(sha, 1, f"{meter.id}|k", now, "", "take", 1, limit, 1)  # type: ignore[arg-type]
+        pipeline.execute()
+
+    def take(key: str) -> object:
+        return all(store.decide([(meter, key, 1)], next(seconds) * 1_000_000))
+
+    return take
 
 
 def _together(server: Server, quick: bool) -> list[Figure]:

@@ -7,7 +7,7 @@ token bucket if it has one. Left out: pyrate-limiter's log, a fifth faster on a 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from operator import itemgetter
 from random import Random
@@ -24,12 +24,15 @@ import throttled
 from benchmarks.race import Contestant, Times, race
 from benchmarks.report import Figure, Section, at_least, at_most
 from diana import Limiter
+from diana.testing import FakeClock
 
 PER_MINUTE = 1_000_000_000
 HEAVILY_USED = "1000000000/hour"
 """A bucket that does not run empty between two requests of a hot key: the longer way through the kernel."""
 SMALL_LOG = "10000 per 1ms"
 """A log keeps an entry per request, so its window is short."""
+
+LENGTHS = (10, 1_000, 100_000)
 
 HAND_WRITTEN = "hand-written"
 ADMIT_TOO_MANY = ("limits, fixed window",)
@@ -98,6 +101,7 @@ class Workload(NamedTuple):
 
 def run(quick: bool) -> Section:
     figures = [figure for workload in _workloads(quick) for figure in _raced(workload)]
+    figures += _long_logs(quick)
     return Section(
         name="local",
         title="one decision in memory",
@@ -125,7 +129,8 @@ def _how(quick: bool) -> str:
         f"{many.turn:,} decisions each. One hot key: the same with one key, {hot.rounds} rounds. Everything is allowed, under "
         f"{PER_MINUTE:,} per minute (Diana SL: {SMALL_LOG}, so its log is short; heavily used: {HEAVILY_USED}). "
         "Hand-written is a locked bucket of floats in a dictionary that returns a tuple and forgets nothing. Faster than peers means: "
-        "than the fastest of them that admits no more than its limit under threads."
+        "than the fastest of them that admits no more than its limit under threads. Sliding log of n: with every request one of n "
+        "entries expires and one is added; the time of moving a fake clock is in it."
     )
 
 
@@ -135,6 +140,33 @@ def _raced(workload: Workload) -> list[Figure]:
     times = race(contestants, workload.keys, turn=workload.turn, rounds=workload.rounds)
     fastest_peer = times.fastest([peer.name for peer in peers if peer.name not in ADMIT_TOO_MANY])
     return [_figure(workload, one.name, times, fastest_peer) for one in contestants]
+
+
+def _long_logs(quick: bool) -> list[Figure]:
+    """A sliding log of so many entries, of which one expires with every request."""
+    contestants = [Contestant(f"{length:,}", _long_log(length)) for length in LENGTHS]
+    turn, rounds = (200, 30) if quick else (1_000, 60)
+    times = race(contestants, ["k"] * turn, turn=turn, rounds=rounds)
+    figures = []
+    for length in LENGTHS:
+        ratio = times.ratio(f"{length:,}")
+        goals = (at_most(ratio, 2, "× the shortest"),) if length == LENGTHS[-1] else ()
+        what, value = f"sliding log of {length:,}", times.median_us(f"{length:,}")
+        figures.append(Figure(what, value, "µs", {"× the shortest": ratio}, goals=goals))
+    return figures
+
+
+def _long_log(length: int) -> Callable[[str], object]:
+    clock = FakeClock()
+    limiter = Limiter(f"{LENGTHS[-1]} per {length}s", algo="SL", clock=clock)
+
+    def take(key: str) -> object:
+        clock.advance(1)
+        return limiter.take(key)
+
+    for _ in range(length):
+        take("k")
+    return take
 
 
 def _figure(workload: Workload, name: str, times: Times, fastest_peer: str) -> Figure:

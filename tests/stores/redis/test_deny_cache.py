@@ -13,6 +13,7 @@ from diana.core.charge import Charge
 from diana.core.decision import Decision
 from diana.core.meter import Meter
 from diana.core.plugins import algorithms
+from diana.stores.memory import MemoryStore
 from diana.stores.redis.deny_cache import DenyCache
 from diana.stores.redis.store import RedisStore
 from diana.testing import FakeClock
@@ -111,6 +112,31 @@ def test_it_is_cleared_by(how: str, redis7: Server) -> None:
             case _:
                 limiter = Limiter("3/minute", store=store, name=how, clock=clock)
         assert limiter.take("k")
+
+
+@pytest.mark.parametrize("length", [3, 1_000])
+@pytest.mark.parametrize("cost", [1, 2, 20])
+def test_a_log_of_any_length_is_denied_again_without_asking(
+    length: int, cost: int, redis7: Server
+) -> None:
+    """And to the last field as the store would, until the very moment when the same cost passes."""
+    some = meter("log", "SL", length, MINUTE_US)
+    memory = MemoryStore()
+    cost = min(cost, length)
+    with opened(redis7.url, budget_us=PATIENT_US) as store:
+        store.reset(some, f"k{cost}")
+        for number in range(length):
+            charges = [Charge(some, f"k{cost}")]
+            now = BEGIN_US + number * 10_000
+            assert store.decide(charges, now) == memory.decide(charges, now)
+        charges = [Charge(some, f"k{cost}", cost)]
+        (denial,) = store.decide(charges, now)
+        retry_us = denial.outcome[2]
+        trips = store.counts()["trips"]
+        for later in (0, 1, retry_us // 2, retry_us - 1):
+            assert store.decide(charges, now + later) == memory.peek(charges, now + later)
+        assert store.counts()["trips"] == trips
+        assert store.decide(charges, now + retry_us)[0]
 
 
 def test_it_is_bounded() -> None:

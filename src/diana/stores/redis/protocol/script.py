@@ -106,17 +106,6 @@ local function numbers_of(text)
   return text and decode('[' .. text .. ']') or nil
 end
 
-local function state_of(key, limit)
-  if limit.log then return open_log(key) end
-  local text = call('GET', key)
-  return numbers_of(text), text
-end
-
-local function commit(key, limit, state, reset)
-  if limit.log then return state.write(reset) end
-  return write(key, state, reset)
-end
-
 local limits = {}
 local function limit_of(text)
   local known = limits[text]
@@ -137,31 +126,6 @@ local function cost_of(text)
   return cost
 end
 
--- Says that a place of this counter may be given back in a moment. In the same slot, and under the same namespace.
-local function held_key(key)
-  return string.match(key, '^[%w_.-]*') .. ':held:{' .. key .. '}'
-end
-
--- One denies, so the others show what they have without the charge; and in which state it denied is told.
-local function denied(word, first, count, at, now, answer, befores, afters, texts)
-  answer[1] = 0
-  for place = 1, count do
-    local key, limit = KEYS[first + place], limit_of(ARGV[at + 2 * place - 2])
-    local text, last = texts[place] or '-', 5 * place - 4
-    if answer[last + 1] == 1 then
-      local outcome = {limit.kernel(state_of(key, limit), limit.params, 0, now)}
-      for number = 1, 5 do answer[last + number] = outcome[number + 1] end
-      text = ''
-    else
-      if limit.log then text = befores[place].told() end
-      if afters[place] and word ~= 'look' then text = commit(key, limit, afters[place], answer[last + 4]) or '' end
-    end
-    if #text > SHORT or (text ~= '' and call('GET', held_key(KEYS[first + place]))) then text = '' end
-    answer[5 * count + 1 + place] = text
-  end
-  return answer
-end
-
 -- The ordinary case: one counter, and it passes. Nothing if it is not.
 local function take_one(key, limit, cost, now)
   if cost == 0 then return end
@@ -173,25 +137,58 @@ local function take_one(key, limit, cost, now)
   return {1, 1, remaining, retry, reset, delay}
 end
 
-local function refund(first, count, at, now)
-  for place = 1, count do
-    local limit = limit_of(ARGV[at + 2 * place - 2])
-    local cost, made = string.match(ARGV[at + 2 * place - 1], '^(%d+)@(%d+)$')
-    if not cost or not limit.refund then error('DIANA this cannot be refunded by a script') end
-    local log = open_log(KEYS[first + place])
-    if log.newest then
-      local after, reset = limit.refund(log, limit.params, cost_of(cost), tonumber(made), now)
-      after.write(reset)
-    end
+-- All other cases. Its functions are made when it is called: the ordinary case does not pay for them.
+local function decide_in_full(word, first, count, at, now)
+  local function state_of(key, limit)
+    if limit.log then return open_log(key) end
+    local text = call('GET', key)
+    return numbers_of(text), text
   end
-  return {1}
-end
 
-local function decide(word, first, count, at, now)
-  if count == 1 and word == 'take' then
-    local answer = take_one(KEYS[first + 1], limit_of(ARGV[at]), cost_of(ARGV[at + 1]), now)
-    if answer then return answer end
+  local function commit(key, limit, state, reset)
+    if limit.log then return state.write(reset) end
+    return write(key, state, reset)
   end
+
+  -- Says that a place of this counter may be given back in a moment. In the same slot, and under the same namespace.
+  local function held_key(key)
+    return string.match(key, '^[%w_.-]*') .. ':held:{' .. key .. '}'
+  end
+
+  -- One denies, so the others show what they have without the charge; and in which state it denied is told.
+  local function denied(word, first, count, at, now, answer, befores, afters, texts)
+    answer[1] = 0
+    for place = 1, count do
+      local key, limit = KEYS[first + place], limit_of(ARGV[at + 2 * place - 2])
+      local text, last = texts[place] or '-', 5 * place - 4
+      if answer[last + 1] == 1 then
+        local outcome = {limit.kernel(state_of(key, limit), limit.params, 0, now)}
+        for number = 1, 5 do answer[last + number] = outcome[number + 1] end
+        text = ''
+      else
+        if limit.log then text = befores[place].told() end
+        if afters[place] and word ~= 'look' then text = commit(key, limit, afters[place], answer[last + 4]) or '' end
+      end
+      if #text > SHORT or (text ~= '' and call('GET', held_key(key))) then text = '' end
+      answer[5 * count + 1 + place] = text
+    end
+    return answer
+  end
+
+  local function refund(first, count, at, now)
+    for place = 1, count do
+      local limit = limit_of(ARGV[at + 2 * place - 2])
+      local cost, made = string.match(ARGV[at + 2 * place - 1], '^(%d+)@(%d+)$')
+      if not cost or not limit.refund then error('DIANA this cannot be refunded by a script') end
+      local log = open_log(KEYS[first + place])
+      if log.newest then
+        local after, reset = limit.refund(log, limit.params, cost_of(cost), tonumber(made), now)
+        after.write(reset)
+      end
+    end
+    return {1}
+  end
+
   if word == 'refund' then return refund(first, count, at, now) end
   local answer, befores, afters, texts, allowed = {1, 0, 0, 0, 0, 0}, {}, {}, {}, true
   for place = 1, count do
@@ -221,6 +218,14 @@ local function decide(word, first, count, at, now)
     end
   end
   return answer
+end
+
+local function decide(word, first, count, at, now)
+  if count == 1 and word == 'take' then
+    local answer = take_one(KEYS[first + 1], limit_of(ARGV[at]), cost_of(ARGV[at + 1]), now)
+    if answer then return answer end
+  end
+  return decide_in_full(word, first, count, at, now)
 end
 
 local now = tonumber(ARGV[1])
