@@ -23,7 +23,7 @@ from threading import Lock
 
 from diana.core.contracts import Clock
 from diana.core.errors import ConfigError
-from diana.waiting import Timer, seconds_checked
+from diana.waiting import Timer, checked_seconds
 
 SMALLEST = 1e-9
 LARGEST = 10**12
@@ -62,7 +62,7 @@ class Pacer:
 
     def try_acquire(self, n: int = 1, timeout: float = 0) -> bool:
         """Wait for n permits if that takes no longer than the timeout; else do nothing."""
-        seconds = self._reserve(n, seconds_checked(timeout))
+        seconds = self._reserve(n, checked_seconds(timeout))
         if seconds < 0:
             return False
         self._timer.sleep(seconds)
@@ -76,7 +76,7 @@ class Pacer:
 
     async def try_aacquire(self, n: int = 1, timeout: float = 0) -> bool:
         """`try_acquire` for coroutines."""
-        seconds = self._reserve(n, seconds_checked(timeout))
+        seconds = self._reserve(n, checked_seconds(timeout))
         if seconds < 0:
             return False
         await self._timer.asleep(seconds)

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from diana import Guard, Request, Verdict
-from diana.middleware.answer import MOST_KEPT, Answers, Denial, Fields
+from diana.core.match import Match
+from diana.middleware.answer import Answers, Denial, Fields
 from diana.middleware.fields import policy_name, quoted
 from diana.testing import FakeClock
 from tests.middleware.calls import policy
@@ -268,16 +269,12 @@ def _denial(site: Site, answers: Answers) -> Denial:
     return answers.denial(verdict)
 
 
-def test_what_is_remembered_of_rules_is_bounded() -> None:
-    """A client that invents paths brings new tuples of the same rules."""
+def test_what_is_said_of_rules_is_composed_once_for_all_paths_they_cover() -> None:
     site = Site(TWO)
-    verdict = site.ask()
-    told = [
-        site.answers.fields(verdict._replace(rules=(*verdict.rules,)))
-        for _ in range(MOST_KEPT + 10)
-    ]
-    assert all(fields == told[0] for fields in told)
-    assert len(site.answers._seen) <= MOST_KEPT
+    first, second = (site.guard.check(Request(path=path)) for path in ("/a", "/b/c"))
+    assert site.answers.fields(first)
+    assert first.match is second.match
+    assert first.match.announcement is not None
 
 
 def test_which_denials_somebody_has_written_words_for() -> None:
@@ -297,7 +294,7 @@ def test_a_large_body_is_kept_once() -> None:
     bodies = set()
     for seconds in range(1, 100):
         waits = decision._replace(outcome=(False, 0, seconds * 1_000_000, 0, 0))
-        denial = site.answers.denial(verdict._replace(rules=(rule,), decisions=(waits,)))
+        denial = site.answers.denial(verdict._replace(match=Match((rule,)), decisions=(waits,)))
         assert value(denial.headers, "retry-after") == str(seconds)
         bodies.add(id(denial.body))
     assert len(bodies) == 1

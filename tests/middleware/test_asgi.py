@@ -13,9 +13,9 @@ import pytest
 
 from diana import AsyncGuard, ConfigError, Request, Verdict
 from diana.asgi import RateLimitMiddleware
+from diana.core.actor import Actor
 from diana.middleware.asgi import App, Message, ScopeRequest
-from diana.middleware.held import MOST_KEPT
-from diana.middleware.identity import kinds_in
+from diana.middleware.delay import MOST_BUFFERED
 from diana.testing import FakeClock
 from tests.middleware.calls import aask, answer_from_messages, ask, hello, policy, scope
 
@@ -332,7 +332,7 @@ def test_a_held_client_cannot_fill_the_memory() -> None:
         await aask(app)
         client = Client(app)
         for _ in range(10):
-            client.sends(b"x" * MOST_KEPT, more=True)
+            client.sends(b"x" * MOST_BUFFERED, more=True)
         client.sends(b"")
         await until(lambda: clock.asleep_for)
         for _ in range(100):
@@ -340,7 +340,7 @@ def test_a_held_client_cannot_fill_the_memory() -> None:
         assert client.incoming.qsize() == 9
         clock.awake.set()
         await client.call
-        assert len(answer_from_messages(client.sent).body) == 10 * MOST_KEPT
+        assert len(answer_from_messages(client.sent).body) == 10 * MOST_BUFFERED
 
     asyncio.run(main())
 
@@ -621,10 +621,19 @@ def test_it_is_only_called_if_a_rule_counts_by_it() -> None:
     assert called == ["account /a", "account /a/b", "device /a/b"]
 
 
+def test_an_actor_says_which_functions_it_needs() -> None:
+    text = "- {{url: /, rules: [{{actor: {actor}, unit: hour, rpu: 9}}]}}"
+    for actor, kinds in (
+        ("[ip, account]", {"account"}),
+        ("header account", set()),
+        ("all", set()),
+        ("device", {"device"}),
+    ):
+        assert policy(text.format(actor=actor)).match(Request()).kinds == kinds
+
+
 def test_actors_of_others_may_look_at_both() -> None:
-    assert kinds_in("ip + account") == {"account"}
-    assert kinds_in("header account") == kinds_in("all") == set()
-    assert kinds_in("ip + country eu") == {"account", "device"}
+    assert Actor(lambda _, __: lambda _: None).kinds == {"account", "device"}
 
 
 @pytest.mark.parametrize("found", [object(), True, 1.5, b"alice", ["alice"]])

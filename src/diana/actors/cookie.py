@@ -11,4 +11,4 @@ def _identity(argument: str, surroundings: Surroundings) -> Identity:
     return lambda request: request.cookie(name)
 
 
-cookie = Actor(_identity, argument="NAME", secret=True)
+cookie = Actor(_identity, argument="NAME", secret=True, same_everywhere=True, kinds=frozenset())

@@ -11,4 +11,11 @@ def _identity(argument: str, surroundings: Surroundings) -> Identity:
     return lambda request: request.header(name)
 
 
-header = Actor(_identity, argument="NAME", secret=True, any_case=True)
+header = Actor(
+    _identity,
+    argument="NAME",
+    secret=True,
+    any_case=True,
+    same_everywhere=True,
+    kinds=frozenset(),
+)

@@ -18,4 +18,4 @@ def _identity(argument: str, surroundings: Surroundings) -> Identity:
     return lambda request: request.segments[place]
 
 
-segment = Actor(_identity, argument="NAME")
+segment = Actor(_identity, argument="NAME", needs_url=True, kinds=frozenset())

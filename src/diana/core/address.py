@@ -15,7 +15,7 @@ from diana.core.request import Request
 LONGEST = 64
 """No address is longer; what is, is cut before it is remembered."""
 MOST_HOPS = 64
-"""Hops looked at, from the right: nobody has more proxies than that."""
+"""Hops looked at, from the right: no chain of proxies is longer."""
 
 
 @lru_cache(8_192)

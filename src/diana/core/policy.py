@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from diana.core.address import Proxies
 from diana.core.filter import FilterLine
+from diana.core.match import Match
 from diana.core.path import is_straight, path_of_segments, segments_of_path
 from diana.core.request import Request, printable
 from diana.core.rule import Body, Place, Rule
@@ -18,6 +19,8 @@ from diana.core.url import Url
 LONGEST_REMEMBERED = 256
 """Paths up to this length are matched once; a client that invents paths pays for it, not the others."""
 LONGEST_METHOD = 32
+MOST_MATCHES = 4_096
+"""Different sets of rules that are remembered, or twice as many as there are rules."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +84,8 @@ class Policy:
         # Of a thing apart, not of our own method: a circle would leave every replaced policy to the garbage collector.
         self._matched = _Matching(self.rules, exempt).matched
         self._remembered = lru_cache(4_096)(self._matched)
-        self.has_shadows = any(rule.mode == "shadow" for rule in rules)
-        self.all_global = all(rule.scope == "global" for rule in rules) and not self.has_shadows
-        """One question to the shared store answers for all."""
-        self.has_queues = any(rule.meter.algorithm.code == "LB" for rule in rules)
 
-    def match(self, request: Request) -> tuple[Rule, ...]:
+    def match(self, request: Request) -> Match:
         """Every rule whose url covers the request. `HEAD` counts as `GET`."""
         path = request.path
         matched = self._remembered if len(path) <= LONGEST_REMEMBERED else self._matched
@@ -99,7 +98,7 @@ class Policy:
             return f"its url {rule.url.spelling} does not cover {path}"
         if rule.methods is not None and counted_as(request.method) not in rule.methods:
             return f"it is for {', '.join(sorted(rule.methods))} only"
-        if rule not in self.match(request):
+        if not any(rule is other for other in self.match(request)):
             return f"{path} is excepted"
         if rule.missing == "skip" and rule.key_of(request) is None:
             return f"the request has no {rule.actor}, and missing is skip"
@@ -115,9 +114,20 @@ class _Matching:
         self._rank = {id(rule): rank for rank, rule in enumerate(rules)}
         self._branches = any(None in rule.url.segments for rule in rules)
         self._exempts = bool(exempt)
+        self._plain = (
+            not self._branches and not exempt and all(rule.methods is None for rule in rules)
+        )
+        """The last node on the way down a path says it all."""
+        self._matches: dict[tuple[int, ...], Match] = {}
 
-    def matched(self, path: str, method: str | None = None) -> tuple[Rule, ...]:
+    def matched(self, path: str, method: str | None = None) -> Match:
         segments = segments_of_path(path)
+        if self._plain:
+            node, _ = self._tree.descend(segments)
+            if node.match is None:
+                node.match = self._match_of(node.so_far)
+            match: Match = node.match
+            return match
         rules = self._tree.covering(segments)
         if self._branches:
             rules = tuple(sorted(rules, key=self._rank_of))
@@ -128,7 +138,17 @@ class _Matching:
         if method is not None:
             counted = counted_as(method)
             rules = tuple(rule for rule in rules if rule.methods is None or counted in rule.methods)
-        return rules
+        return self._match_of(rules)
+
+    def _match_of(self, rules: tuple[Rule, ...]) -> Match:
+        """The same for the same rules, whichever path they cover. By identity: a rule's own equality looks at every field of it."""
+        ids = tuple(map(id, rules))
+        match = self._matches.get(ids)
+        if match is None:
+            if len(self._matches) >= max(MOST_MATCHES, 2 * len(self._rank)):
+                self._matches.clear()
+            match = self._matches[ids] = Match(rules)
+        return match
 
     def _rank_of(self, rule: Rule) -> int:
         return self._rank[id(rule)]

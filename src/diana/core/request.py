@@ -75,7 +75,7 @@ class Request:
         return None if lines is None else one_of(lines)
 
     def _read_headers(self) -> dict[str, str | list[str]]:
-        """By name; a list only where a header comes twice, so that what is kept of most requests is nothing but strings."""
+        """By name; a list only where a header comes twice, so that what remains of most requests is nothing but strings."""
         fields: dict[str, str | list[str]] = {}
         headers: Any = self.headers
         # A dictionary is told at once; asking whether something is a Mapping costs as much as reading two headers.
@@ -139,11 +139,11 @@ def one_of(values: Sequence[str], complete: bool = True) -> str | None:
     """Who says two things must not choose which of them is counted."""
     if len(values) == 1 and complete:
         return values[0].strip() or None
-    given = {value.strip() for value in values}
-    given.discard("")
-    if len(given) > 1 or not complete:
+    different = {value.strip() for value in values}
+    different.discard("")
+    if len(different) > 1 or not complete:
         raise Contradiction
-    return given.pop() if given else None
+    return different.pop() if different else None
 
 
 def _unquoted(value: str) -> str:

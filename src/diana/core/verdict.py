@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from diana.core.decision import NEVER, Decision
+from diana.core.match import Match
 from diana.core.request import Request, printable
 from diana.core.rule import Rule
 
@@ -17,7 +18,8 @@ class Verdict(NamedTuple):
     """Seconds to hold the request: the longest of its rules'."""
     denied_by: Rule | None
     """The first rule that denies."""
-    rules: tuple[Rule, ...]
+    match: Match
+    """The rules that were asked."""
     decisions: tuple[Decision, ...]
     version: str
     """Of the rules that decided."""
@@ -25,6 +27,10 @@ class Verdict(NamedTuple):
 
     def __bool__(self) -> bool:
         return self.allowed
+
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        return self.match.rules
 
     @property
     def denial(self) -> Decision | None:

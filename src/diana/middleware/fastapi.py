@@ -31,7 +31,7 @@ from diana.core.verdict import Verdict
 from diana.guard import AsyncGuard
 from diana.middleware.answer import Answers, Denial, Fields, detail_of
 from diana.middleware.asgi import SINGLE, TRY_AGAIN_LATER, ScopeRequest
-from diana.middleware.identity import Finder, afound
+from diana.middleware.identity import Finder, afind
 from diana.middleware.wsgi import lines_from_fields
 from diana.sources.rules import rules_from_bytes
 from diana.waiting import Timer
@@ -108,7 +108,7 @@ class RateLimit:
             return []
         request = ScopeRequest(connection.scope)
         if self._finder is not None:
-            request.identities = {"account": await afound(self._finder, _named(connection))}
+            request.identities = {"account": await afind(self._finder, _request_of(connection))}
         verdict = await self.guard.check(request)
         charged: list[tuple[AsyncGuard, Verdict]] = connection.scope.setdefault(CHARGED, [])
         if not verdict.allowed:
@@ -118,7 +118,7 @@ class RateLimit:
             raise self._denied(connection, verdict)
         charged.append((self.guard, verdict))
         if verdict.delay:
-            await self._hold(verdict)
+            await self._delay(verdict)
         fields = self._answers.fields(verdict)
         _add(fields, response)
         return fields
@@ -129,7 +129,7 @@ class RateLimit:
             return WebSocketException(TRY_AGAIN_LATER, "Too many requests")
         return RateLimitExceeded(denial, verdict)
 
-    async def _hold(self, verdict: Verdict) -> None:
+    async def _delay(self, verdict: Verdict) -> None:
         try:
             await self._timer.asleep(verdict.delay)
         except BaseException:
@@ -162,18 +162,18 @@ def limited(limit: str | RateLimit, **options: Any) -> Callable[[F], F]:
         if iscoroutinefunction(endpoint):
 
             @wraps(endpoint)
-            async def told(*args: Any, **kwargs: Any) -> Any:
+            async def limited_endpoint(*args: Any, **kwargs: Any) -> Any:
                 fields = kwargs.pop(name)
-                return _told(await endpoint(*args, **kwargs), fields)
+                return _with_fields(await endpoint(*args, **kwargs), fields)
         else:
 
             @wraps(endpoint)
-            def told(*args: Any, **kwargs: Any) -> Any:
+            def limited_endpoint(*args: Any, **kwargs: Any) -> Any:
                 fields = kwargs.pop(name)
-                return _told(endpoint(*args, **kwargs), fields)
+                return _with_fields(endpoint(*args, **kwargs), fields)
 
-        told.__signature__ = read  # type: ignore[attr-defined]
-        return cast("F", told)
+        limited_endpoint.__signature__ = read  # type: ignore[attr-defined]
+        return cast("F", limited_endpoint)
 
     return decorate
 
@@ -207,7 +207,7 @@ def _policy(
     return rules_from_bytes(json.dumps(document).encode(), "RateLimit")
 
 
-def _named(connection: HTTPConnection) -> HTTPConnection:
+def _request_of(connection: HTTPConnection) -> HTTPConnection:
     """What identity functions expect: a Request, or the WebSocket's connection."""
     return Request(connection.scope) if connection.scope["type"] == "http" else connection
 
@@ -219,7 +219,7 @@ def _add(fields: Fields, response: Response) -> None:
     ]
 
 
-def _told(returned: Any, fields: Fields) -> Any:
+def _with_fields(returned: Any, fields: Fields) -> Any:
     if isinstance(returned, Response):
         _add(fields, returned)
     return returned

@@ -14,6 +14,7 @@ import re
 from urllib.parse import quote
 
 from diana.core.decision import NEVER, Decision
+from diana.core.match import Announcement, Match
 from diana.core.rule import Rule
 
 SECOND_US = 1_000_000
@@ -31,6 +32,18 @@ def policy_name(name: str) -> str:
 def quoted(name: str) -> str:
     """A structured field's string."""
     return '"' + policy_name(name).replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def announce(match: Match) -> Announcement:
+    """What is said of the enforced rules whatever they decide; the match keeps it for the next answer."""
+    enforced = [match.rules[place] for place in match.enforced]
+    policy = ", ".join(policy_item(rule) for rule in enforced)
+    template = ", ".join(quoted(rule.name).replace("%", "%%") + ";r=%d;t=%d" for rule in enforced)
+    announcement = Announcement(
+        (b"ratelimit-policy", policy.encode("ascii")), template.encode("ascii")
+    )
+    match.announcement = announcement
+    return announcement
 
 
 def policy_item(rule: Rule) -> str:
