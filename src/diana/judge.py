@@ -17,6 +17,7 @@ from diana.core.contracts import Client, Clock, Observer, Store
 from diana.core.decision import NEVER, Decision
 from diana.core.match import Match
 from diana.core.meter import Meter
+from diana.core.path import Reading
 from diana.core.plugins import plugin
 from diana.core.policy import Policy
 from diana.core.request import Contradiction, Request
@@ -164,6 +165,8 @@ class Judge:
 
     def _charges(self, match: Match, request: Request) -> tuple[Match, list[Charge], Rule | None]:
         """The rules to ask, what to charge to each, and the rule that refuses who has no identity, if one does."""
+        if match.readings is not None:
+            return self._charges_of_readings(match, match.readings, request)
         charges: list[Charge] = []
         complete = True
         for rule in match.rules:
@@ -175,6 +178,34 @@ class Judge:
                 key, complete = self._key_without_identity(rule, rule.missing, request), False
             charges.append((rule.meter, key, rule.cost))
         return (match, charges, None) if complete else _without_skipped(match, charges)
+
+    def _charges_of_readings(
+        self, match: Match, readings: tuple[Reading, ...], request: Request
+    ) -> tuple[Match, list[Charge], Rule | None]:
+        """A rule that counts by the path is charged once for every different value that the readings give."""
+        places: list[int] = []
+        charges: list[Charge] = []
+        for place, rule in enumerate(match.rules):
+            if not rule.reads_path:
+                keys = {self._key(rule, request)}
+            elif not readings:
+                keys = {self._key_after_error(rule, Contradiction(), request)}
+            else:
+                keys = set()
+                for reading in filter(rule.url.covers_path, readings):
+                    request.read_as(reading)
+                    keys.add(self._key(rule, request))
+                request.read_as(None)
+            places += [place] * len(keys)
+            charges += [(rule.meter, key, rule.cost) for key in sorted(keys)]
+        return _without_skipped(match.pick(tuple(places)), charges)
+
+    def _key(self, rule: Rule, request: Request) -> str:
+        try:
+            key = rule.key_of(request)
+        except Exception as error:
+            return self._key_after_error(rule, error, request)
+        return key or self._key_without_identity(rule, rule.missing, request)
 
     def _key_after_error(self, rule: Rule, error: Exception, request: Request) -> str:
         """Never skipped, and who contradicts themselves not counted by address either: a client could choose to be."""

@@ -159,6 +159,17 @@ def test_the_path_is_the_one_the_client_sent(sent: dict[str, Any], counted: tupl
     assert ScopeRequest({**scope(), **sent}).segments == counted
 
 
+@pytest.mark.parametrize("url", ["/login", "/api/login"])
+@pytest.mark.parametrize("raw", [True, False])
+def test_a_rule_covers_an_app_below_a_path_with_and_without_it(url: str, raw: bool) -> None:
+    for path in ("/login", "/api/login"):
+        app = limited(f"url: {url}\nrules: [{{unit: hour, rpu: 1}}]")
+        more: dict[str, Any] = (
+            {"root_path": "/api"} if raw else {"root_path": "/api", "raw_path": None}
+        )
+        assert [ask(app, path, **more).status for _ in range(2)] == [200, 503]
+
+
 def test_a_scope_with_the_least_in_it() -> None:
     request = ScopeRequest({"type": "websocket", "path": "/x", "headers": []})
     assert (request.method, request.path, request.query, request.peer) == ("GET", "/x", "", None)

@@ -124,6 +124,14 @@ def test_a_delay_sleeps() -> None:
     assert clock.now_us == 2_000_000
 
 
+@pytest.mark.parametrize("url", ["/login", "/api/login"])
+def test_a_rule_covers_an_app_below_a_path_with_and_without_it(url: str) -> None:
+    some = limited(f"url: {url}\nrules: [{{unit: hour, rpu: 2}}]")
+    assert ask_wsgi(some, "/login", script="/api").status == 200
+    assert ask_wsgi(some, "/%6Cogin", script="/api").status == 200
+    assert ask_wsgi(some, "/login", script="/api").status == 503
+
+
 @pytest.mark.parametrize(
     ("sent", "segments"),
     [

@@ -14,5 +14,6 @@ account = Actor(
     secret=True,
     also_written=("actor",),
     same_everywhere=True,
+    reads_path=False,
     kinds=frozenset({"account"}),
 )

@@ -9,4 +9,6 @@ def _identity(argument: str, surroundings: Surroundings) -> Identity:
     return surroundings.device
 
 
-device = Actor(_identity, secret=True, same_everywhere=True, kinds=frozenset({"device"}))
+device = Actor(
+    _identity, secret=True, same_everywhere=True, reads_path=False, kinds=frozenset({"device"})
+)

@@ -9,4 +9,4 @@ def _identity(argument: str, surroundings: Surroundings) -> Identity:
     return lambda request: ""
 
 
-everybody = Actor(_identity, constant="", same_everywhere=True, kinds=frozenset())
+everybody = Actor(_identity, constant="", same_everywhere=True, reads_path=False, kinds=frozenset())

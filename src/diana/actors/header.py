@@ -17,5 +17,6 @@ header = Actor(
     secret=True,
     any_case=True,
     same_everywhere=True,
+    reads_path=False,
     kinds=frozenset(),
 )

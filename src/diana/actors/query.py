@@ -9,4 +9,4 @@ def _identity(argument: str, surroundings: Surroundings) -> Identity:
     return lambda request: request.query_value(argument)
 
 
-query = Actor(_identity, argument="NAME", same_everywhere=True, kinds=frozenset())
+query = Actor(_identity, argument="NAME", same_everywhere=True, reads_path=False, kinds=frozenset())

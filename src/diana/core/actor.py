@@ -62,5 +62,7 @@ class Actor(NamedTuple):
     """It means something under a rule's url only, not in `identity`."""
     same_everywhere: bool = False
     """It does not look at `Surroundings.url`: all rules may share one."""
+    reads_path: bool = True
+    """What it finds may be another for another reading of the path: it is asked once for each."""
     kinds: frozenset[str] = KINDS
     """Which of the identities that code may find it looks at; others are not asked for its sake."""

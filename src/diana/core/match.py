@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from diana.core.path import Reading
 from diana.core.rule import Rule
 
 MOST_PICKED = 64
@@ -35,13 +36,21 @@ class Match:
         "kinds",
         "local",
         "one_call",
+        "readings",
+        "repeats",
         "rules",
         "shadows",
         "shared",
     )
 
-    def __init__(self, rules: tuple[Rule, ...]) -> None:
+    def __init__(
+        self, rules: tuple[Rule, ...], readings: tuple[Reading, ...] | None = None
+    ) -> None:
         self.rules = rules
+        self.readings = readings
+        """All readings of the path, if it has several and a rule counts by them; empty if they are too many. None: just the one."""
+        self.repeats = False
+        """A rule stands here more than once: it counts by the path, which has several readings."""
         self.enforced = _places(rule.mode == "enforce" for rule in rules)
         self.shadows = _places(rule.mode != "enforce" for rule in rules)
         self.local = tuple(place for place in self.enforced if rules[place].scope == "local")
@@ -64,12 +73,13 @@ class Match:
         return len(self.rules)
 
     def pick(self, places: tuple[int, ...]) -> Match:
-        """Only the rules at these places."""
+        """The rules at these places, which may skip some and repeat others."""
         if self._picked is None:
             self._picked = {}
         known = self._picked.get(places)
         if known is None:
             known = Match(tuple(self.rules[place] for place in places))
+            known.repeats = len(set(places)) < len(places)
             if len(self._picked) < MOST_PICKED:
                 self._picked[places] = known
         return known

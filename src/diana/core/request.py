@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import unquote_plus
 
 from diana.core.errors import ConfigError, shown
-from diana.core.path import segments_of_path
+from diana.core.path import Reading, segments_of_path
 
 MOST_FIELDS = 1_000
 """Query parameters and cookies looked at: a client may send a million."""
@@ -20,7 +20,8 @@ _TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 class Request:
     """`Request("GET", "/search", {"X-Account-Id": "alice"}, "q=shoes", peer="203.0.113.9")`.
 
-    `path` is as it was sent, still percent-encoded; `query` is what stood behind the `?`; `peer` is the address of the socket.
+    `path` is as it was sent, still percent-encoded; `query` is what stood behind the `?`; `peer` is the address of the socket; `mount`
+    is where the application is mounted (`root_path`, `SCRIPT_NAME`), be it part of the path or not.
     """
 
     __slots__ = (
@@ -29,6 +30,7 @@ class Request:
         "headers",
         "identities",
         "method",
+        "mount",
         "path",
         "peer",
         "query",
@@ -41,9 +43,11 @@ class Request:
         headers: Mapping[str, str] | Iterable[tuple[str, str]] = (),
         query: str = "",
         peer: str | None = None,
+        mount: str = "",
     ) -> None:
         self.method = method
         self.path = path
+        self.mount = mount
         self.headers = headers
         self.query = query
         self.peer = peer
@@ -57,10 +61,14 @@ class Request:
 
     @property
     def segments(self) -> tuple[str, ...]:
-        """The path in its one canonical spelling."""
+        """The canonical reading of the path; while a rule counts by another one, that."""
         if self._segments is None:
             self._segments = segments_of_path(self.path)
         return self._segments
+
+    def read_as(self, reading: Reading | None) -> None:
+        """Another reading of the path; None: the canonical one."""
+        self._segments = reading
 
     def header_lines(self, name: str) -> list[str]:
         """Every line of a header, in order; the name in lower case."""

@@ -44,6 +44,8 @@ class Rule:
     block: int
     """The number of its block; `except` leaves all rules of a block alone."""
     place: Place | None = None
+    reads_path: bool = True
+    """Its key may be another for another reading of the path."""
     kinds: frozenset[str] = KINDS
     """Which identities that code may find its actors look at."""
 

@@ -57,6 +57,19 @@ class SegmentTree(Generic[Item]):
             place += 1
         return node, place
 
+    def within(self, words: frozenset[str]) -> tuple[Item, ...]:
+        """Items of every url whose own words are all among these, in whatever order."""
+        found: list[Item] = []
+        waiting = [self._root]
+        while waiting:
+            node = waiting.pop()
+            found += node.own
+            if node.any is not None:
+                waiting.append(node.any)
+            if node.children is not None:
+                waiting += [node.children[word] for word in words & node.children.keys()]
+        return tuple(found)
+
     def _branching(self, node: Node[Item], segments: tuple[str, ...]) -> Iterable[Item]:
         """Where a segment may be its own word or anything, both ways are gone."""
         frontier = [node]

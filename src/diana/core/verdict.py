@@ -37,7 +37,8 @@ class Verdict(NamedTuple):
         """The decision of the rule that denies."""
         if self.denied_by is None:
             return None
-        return self.decisions[self.rules.index(self.denied_by)]
+        asked = zip(self.rules, self.decisions, strict=True)
+        return next(said for rule, said in asked if rule is self.denied_by and not said)
 
     def explain(self) -> str:
         """Which rules were asked, in which order, by which keys, and what they said."""

@@ -14,6 +14,7 @@ from math import inf
 from typing import NamedTuple
 
 from diana.core.decision import NEVER, Decision
+from diana.core.match import Match
 from diana.core.policy import Policy
 from diana.core.rule import Body, Rule
 from diana.core.verdict import Verdict
@@ -73,6 +74,8 @@ class Answers:
     def fields(self, verdict: Verdict) -> Fields:
         """Header lines of an allowed answer. Rules in the shadow are not in them."""
         match, decisions = verdict.match, verdict.decisions
+        if match.repeats:
+            match, decisions = _once_per_rule(match, decisions)
         announcement = match.announcement or announce(match)
         if match.shadows:
             decisions = tuple(decisions[place] for place in match.enforced)
@@ -96,8 +99,10 @@ class Answers:
 
     def denial(self, verdict: Verdict) -> Denial:
         """Status, header lines and body for a denied request."""
-        match = verdict.match
-        asked = [(match.rules[place], verdict.decisions[place]) for place in match.enforced]
+        match, decisions = verdict.match, verdict.decisions
+        if match.repeats:
+            match, decisions = _once_per_rule(match, decisions)
+        asked = [(match.rules[place], decisions[place]) for place in match.enforced]
         denying = [(rule, decision) for rule, decision in asked if not decision]
         retry = seconds_to_retry([decision for _, decision in denying])
         first = verdict.denied_by
@@ -128,6 +133,22 @@ class Answers:
 
     def _body(self, first: Rule | None) -> Body:
         return self._answer.body if first is None or first.body is None else first.body
+
+
+def _once_per_rule(
+    match: Match, decisions: tuple[Decision, ...]
+) -> tuple[Match, tuple[Decision, ...]]:
+    """A rule that counts by the path may be asked once per reading of it: its tightest decision is told."""
+    tightest: dict[int, int] = {}
+    for place, rule in enumerate(match.rules):
+        first = tightest.setdefault(id(rule), place)
+        tightest[id(rule)] = max(first, place, key=lambda one: _tightness(decisions[one]))
+    places = tuple(tightest.values())
+    return match.pick(places), tuple(decisions[place] for place in places)
+
+
+def _tightness(decision: Decision) -> tuple[float, int]:
+    return (0.0 if decision else _wait_us(decision), -_remaining(decision))
 
 
 def _exhausted(rule: Rule, decision: Decision) -> str:

@@ -52,6 +52,8 @@ class ScopeRequest(Request):
         # As the client sent it, whatever an app was mounted at: rules are written for what clients see.
         self.path = raw.decode("utf-8", "surrogateescape") if raw else _path_of_mounted(scope)
         self.headers = scope["headers"]
+        root = scope.get("root_path")
+        self.mount = quote(root, errors="surrogateescape") if root else ""
         self.query = scope.get("query_string", b"").decode("latin-1")
         self.peer = client[0] if client else None
         self.identities = None

@@ -117,7 +117,9 @@ def _add_fields(fields: Fields, response: HttpResponse) -> HttpResponse:
 
 def _request(asked: HttpRequest) -> EnvironRequest:
     # META is an environ in both stacks; but its PATH_INFO is decoded in two ways, and request.path in one.
-    return EnvironRequest(asked.META, quote(asked.path, errors="surrogateescape"))
+    path = quote(asked.path, errors="surrogateescape")
+    mount = quote(asked.META.get("SCRIPT_NAME") or "", errors="surrogateescape")
+    return EnvironRequest(asked.META, path, mount)
 
 
 def _setting(name: str) -> Any:

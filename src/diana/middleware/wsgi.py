@@ -62,13 +62,14 @@ class EnvironRequest(Request):
 
     __slots__ = ("environ",)
 
-    def __init__(self, environ: Environ, path: str | None = None) -> None:
+    def __init__(self, environ: Environ, path: str | None = None, mount: str | None = None) -> None:
         super().__init__(
             environ["REQUEST_METHOD"],
             _path_of_mounted(environ) if path is None else path,
             EnvironHeaders(environ),
             environ.get("QUERY_STRING", ""),
             environ.get("REMOTE_ADDR") or None,
+            quote(environ.get("SCRIPT_NAME", ""), encoding="latin-1") if mount is None else mount,
         )
         self.environ = environ
 

@@ -137,6 +137,7 @@ class _Compiler:
             methods=frozenset(methods) if methods else None,
             actor=spelling,
             key_of=key,
+            reads_path=any(spelled.actor.reads_path for spelled in actors or ()),
             kinds=frozenset().union(*(spelled.actor.kinds for spelled in actors or ())),
             meter=meter,
             scope=scope,
@@ -280,6 +281,7 @@ class _Compiler:
             nodes=value("nodes", None),
             rules_from=value("rules_from", None),
             proxies=proxies,
+            mounts=tuple(value("mounts", ())),
             answer=answer,
             filters=compiled_filters(value("filters", []), proxies, self._mistakes),
         )
