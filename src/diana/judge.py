@@ -208,10 +208,10 @@ class Judge:
         return key or self._key_without_identity(rule, rule.missing, request)
 
     def _key_after_error(self, rule: Rule, error: Exception, request: Request) -> str:
-        """Never skipped, and who contradicts themselves not counted by address either: a client could choose to be."""
+        """As if it were missing, but never skipped: a client could choose to be."""
         missing = rule.missing
         if isinstance(error, Contradiction):
-            missing = "deny" if missing == "deny" else "together"
+            missing = "together" if missing == "skip" else missing
         else:
             self._count_error(rule, error)
             missing = "ip" if missing == "skip" else missing

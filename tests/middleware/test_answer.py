@@ -195,7 +195,7 @@ def test_the_body_is_a_problem_by_default() -> None:
     assert value(headers, "content-type") == "application/problem+json"
     assert value(headers, "content-length") == str(len(body))
     assert json.loads(body) == {
-        "type": "about:blank",
+        "type": "https://iana.org/assignments/http-problem-types#quota-exceeded",
         "title": "Too Many Requests",
         "status": 429,
         "detail": "Too many requests. Please try again in 1 second.",
@@ -298,3 +298,49 @@ def test_a_large_body_is_kept_once() -> None:
         assert value(denial.headers, "retry-after") == str(seconds)
         bodies.add(id(denial.body))
     assert len(bodies) == 1
+
+
+@pytest.mark.parametrize(
+    ("rule", "seconds"),
+    [
+        ("rpu: 10, unit: minute", [6] * 10),  # a token every six seconds
+        ("rpu: 7, unit: minute", [9] * 7),
+        ("rpu: 10, unit: minute, burst: 3", [6] * 3),
+        ("rpu: 10, unit: minute, algo: LB, burst: 2, nodelay: true", [6] * 3),
+        ("rpu: 3, unit: minute, algo: LB, max_wait: 30s", [10, 10]),
+        ("rpu: 3, unit: minute, algo: W", [20] * 3),  # until the window ends: it began 40 s ago
+        ("rpu: 3, unit: minute, algo: W, align: first", [60] * 3),
+    ],
+)
+def test_the_seconds_of_an_allowed_answer_are_until_more_quota_is_there(
+    rule: str, seconds: list[int]
+) -> None:
+    site = Site(f"url: /\nrules: [{{name: n, {rule}}}]")
+    site.clock.set(1_700_000_000_000_000 // 60_000_000 * 60_000_000 + 40_000_000)
+    told = [parsed(site.answers.fields(site.ask()), "ratelimit")[0][1]["t"] for _ in seconds]
+    assert told == seconds
+
+
+def test_more_quota_is_there_when_the_seconds_are_over() -> None:
+    site = Site("url: /\nrules: [{name: n, rpu: 10, unit: minute}]")
+    for _ in range(10):
+        verdict = site.ask()
+    site.clock.advance(2)
+    assert not site.ask()
+    site.clock.advance(4)
+    assert parsed(site.answers.fields(verdict), "ratelimit") == [("n", {"r": 0, "t": 6})]
+    assert site.ask()
+
+
+def test_a_denial_while_the_store_is_lost_is_a_problem_of_its_own_type() -> None:
+    site = Site(TWO)
+    while verdict := site.ask():
+        pass
+    said = tuple(decision._replace(degraded=True) for decision in verdict.decisions)
+    body = json.loads(site.answers.denial(verdict._replace(decisions=said)).body)
+    assert body["type"].endswith("#temporary-reduced-capacity")
+
+
+def test_a_request_that_never_passes_exceeds_no_quota() -> None:
+    site = Site("url: /\nrules: [{actor: account, missing: deny, unit: second, rpu: 1}]")
+    assert json.loads(site.denied().body)["type"] == "about:blank"

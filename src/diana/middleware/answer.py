@@ -33,6 +33,10 @@ Fields = list[tuple[bytes, bytes]]
 
 MOST_COMPOSED = 4_096
 """Bodies that are remembered."""
+PROBLEM_TYPES = "https://iana.org/assignments/http-problem-types#"
+EXCEEDED = PROBLEM_TYPES + "quota-exceeded"
+REDUCED = PROBLEM_TYPES + "temporary-reduced-capacity"
+"""While the store is lost, a node counts by itself: the IETF's draft has a name for that."""
 KINDS = (JSON, TEXT, HTML)
 WITHOUT_BODY = (204, 205, 304)
 
@@ -84,12 +88,15 @@ class Answers:
         fields: Fields = []
         if self._ietf:
             numbers: list[int] = []
-            for decision in decisions:
-                outcome = decision.outcome
-                remaining = outcome[1]
+            for decision, (full_us, one_us, of) in zip(decisions, announcement.paces, strict=True):
+                _, remaining, _, reset_us, _ = decision.outcome
+                # Until there is more than what remains. A share of a limit, while the store is lost, has another pace.
+                more_us = reset_us - full_us + (remaining + 1) * one_us // of
+                if not 0 < more_us <= reset_us:
+                    more_us = reset_us
                 numbers += (
                     remaining if remaining < LARGEST else LARGEST,
-                    -(-outcome[3] // 1_000_000),
+                    -(-more_us // 1_000_000),
                 )
             line = (b"ratelimit", announcement.template % tuple(numbers))
             fields += announcement.policy, line
@@ -109,13 +116,14 @@ class Answers:
         status = (first and first.status) or self._answer.status
         body = self._body(first)
         names = tuple(rule.name for rule, _ in denying)
+        problem = REDUCED if denying and denying[0][1].degraded else EXCEEDED
         kinds = tuple(kind for kind in KINDS if getattr(body, kind) is not None) or KINDS
         kind = preferred_kind(_accepted(verdict), kinds)
         if getattr(body, kind) is not None:
             # Somebody's own words are the same for all; written down once for each wait, they would fill the memory.
-            described, content = self._compose(status, body, kind, (), None)
+            described, content = self._compose(status, body, kind, problem, (), None)
         else:
-            described, content = self._compose(status, body, kind, names, retry)
+            described, content = self._compose(status, body, kind, problem, names, retry)
         headers = [(b"cache-control", b"no-store"), *described]
         if self._retry_after and retry is not None:
             headers.append((b"retry-after", str(retry).encode()))
@@ -181,7 +189,7 @@ def _accepted(verdict: Verdict) -> list[str]:
 
 
 def _compose(
-    status: int, body: Body, kind: str, names: tuple[str, ...], retry: int | None
+    status: int, body: Body, kind: str, problem: str, names: tuple[str, ...], retry: int | None
 ) -> tuple[Fields, bytes]:
     """The body, and the header lines that describe it."""
     if status in WITHOUT_BODY:
@@ -189,7 +197,7 @@ def _compose(
     own: str | None = getattr(body, kind)
     if kind == JSON:
         media = b"application/problem+json" if own is None else b"application/json"
-        text = _problem(status, names, retry) if own is None else own
+        text = _problem(status, problem, names, retry) if own is None else own
     elif kind == TEXT:
         media = b"text/plain; charset=utf-8"
         text = f"{detail_of(retry)}\n" if own is None else own
@@ -201,10 +209,10 @@ def _compose(
     return [(b"content-type", media), (b"content-length", str(len(content)).encode())], content
 
 
-def _problem(status: int, names: tuple[str, ...], retry: int | None) -> str:
+def _problem(status: int, kind: str, names: tuple[str, ...], retry: int | None) -> str:
     """RFC 9457. Nothing in it says who was counted: not the key, not the address."""
     problem: dict[str, object] = {
-        "type": "about:blank",
+        "type": "about:blank" if retry is None else kind,
         "title": _title(status),
         "status": status,
         "detail": detail_of(retry),

@@ -37,6 +37,15 @@ IN_WORDS = {
     b"x-ratelimit-reset": "X-RateLimit-Reset",
 }
 SINGLE = "x-ratelimit-"
+HAVE_COMMAS = frozenset(
+    {
+        "accept", "accept-encoding", "accept-language", "authorization", "cache-control", "cookie", "date", "forwarded", "from",
+        "if-match", "if-modified-since", "if-none-match", "if-unmodified-since", "proxy-authorization", "range", "referer",
+        "user-agent", "via", "x-forwarded-for",
+    }
+)  # fmt: skip
+"""Headers that hold commas by themselves. In others one means that a server joined two lines, or a name with `_` to its twin with `-`:
+an environ no longer tells them apart, and which of the two the app believes is not for the client to choose."""
 WITHOUT_PREFIX = ("CONTENT_TYPE", "CONTENT_LENGTH")
 
 
@@ -79,7 +88,10 @@ class EnvironRequest(Request):
         return [line] if line else []
 
     def header(self, name: str) -> str | None:
-        return one_of(self.header_lines(name))
+        lines = self.header_lines(name)
+        if lines and "," in lines[0] and name not in HAVE_COMMAS:
+            return one_of(lines[0].split(","))
+        return one_of(lines)
 
 
 class RateLimitMiddleware:
