@@ -137,6 +137,7 @@ def test_the_public_surface() -> None:
         (
             "fastapi",
             [
+                "LimitedRoute",
                 "RateLimit",
                 "RateLimitExceeded",
                 "RateLimitMiddleware",

@@ -15,7 +15,7 @@ from diana import AsyncGuard, ConfigError, Request, Verdict
 from diana.asgi import RateLimitMiddleware
 from diana.core.actor import Actor
 from diana.middleware.asgi import App, Message, ScopeRequest
-from diana.middleware.delay import MOST_BUFFERED
+from diana.middleware.delay import MOST_BUFFERED, MOST_BUFFERED_IN_ALL, MOST_WAITING, WAITING
 from diana.testing import FakeClock
 from tests.middleware.calls import aask, answer_from_messages, ask, hello, policy, scope
 
@@ -352,6 +352,60 @@ def test_a_held_client_cannot_fill_the_memory() -> None:
         clock.awake.set()
         await client.call
         assert len(answer_from_messages(client.sent).body) == 10 * MOST_BUFFERED
+
+    asyncio.run(main())
+
+
+BY_KEY = "url: /\nrules: [{name: k, actor: header X-Key, unit: minute, rpu: 1, algo: LB, burst: 1}]"
+
+
+def test_no_more_than_so_many_wait_at_once_whatever_keys_they_choose() -> None:
+    async def main() -> None:
+        clock = SlowClock()
+        app = limited(BY_KEY, echo, clock=clock)
+        waiting = []
+        for number in range(MOST_WAITING):
+            headers = [("X-Key", str(number))]
+            assert (await aask(app, headers=headers)).status == 200
+            waiting.append(Client(app, headers=headers))
+        await until(lambda: len(clock.asleep_for) == MOST_WAITING)
+        assert (await aask(app, headers=[("X-Key", "other")])).status == 200
+        denied = [await aask(app, headers=[("X-Key", "other")]) for _ in range(3)]
+        assert [answer.status for answer in denied] == [503] * 3, "the queue's place is given back"
+        assert [answer.header("retry-after") for answer in denied] == ["60"] * 3
+        waiting[0].leaves()
+        await waiting[0].call
+        last = Client(app, headers=[("X-Key", "other")])
+        await until(lambda: len(clock.asleep_for) == MOST_WAITING + 1)
+        clock.awake.set()
+        for client in (*waiting[1:], last):
+            client.sends(b"")
+            await client.call
+        assert WAITING.requests == WAITING.bytes == 0
+
+    asyncio.run(main())
+
+
+def test_bodies_of_all_that_wait_are_bounded_together() -> None:
+    async def main() -> None:
+        clock = SlowClock()
+        app = limited(BY_KEY, echo, clock=clock)
+        clients, piece = [], MOST_BUFFERED // 4
+        for number in range(2 * MOST_BUFFERED_IN_ALL // MOST_BUFFERED):
+            headers = [("X-Key", str(number))]
+            await aask(app, headers=headers)
+            clients.append(client := Client(app, headers=headers))
+            for more in (True, True, True, False):
+                client.sends(b"x" * piece, more)
+        await until(lambda: len(clock.asleep_for) == len(clients))
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert WAITING.bytes <= MOST_BUFFERED_IN_ALL + len(clients) * piece
+        clock.awake.set()
+        for client in clients:
+            await client.call
+            assert len(answer_from_messages(client.sent).body) == MOST_BUFFERED
+        assert WAITING.requests == WAITING.bytes == 0
 
     asyncio.run(main())
 

@@ -18,7 +18,7 @@ from diana.core.request import Request, one_of
 from diana.core.verdict import Verdict
 from diana.guard import AsyncGuard
 from diana.middleware.answer import Answers, Fields
-from diana.middleware.delay import DelayedRequest
+from diana.middleware.delay import WAITING, DelayedRequest, deny_instead
 from diana.middleware.identity import Finder, Finders, afind
 from diana.middleware.opening import check_options, open_guard
 from diana.waiting import Timer
@@ -154,9 +154,14 @@ class RateLimitMiddleware:
 
     async def _delay(self, scope: Scope, receive: Receive, send: Send, verdict: Verdict) -> None:
         """Until its delay is over; a client that leaves gives its place back."""
+        if WAITING.is_full:
+            await self.guard.refund(verdict)
+            await self._refuse(scope, receive, send, deny_instead(verdict))
+            return
         delayed = DelayedRequest(receive)
         try:
-            stayed = await delayed.wait(verdict.delay, self._timer)
+            with WAITING.place():
+                stayed = await delayed.wait(verdict.delay, self._timer)
         except BaseException:
             await self.guard.refund(verdict)
             raise

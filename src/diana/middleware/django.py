@@ -23,6 +23,7 @@ from diana.core.errors import ConfigError
 from diana.core.verdict import Verdict
 from diana.guard import AsyncGuard, Guard
 from diana.middleware.answer import Answers, Fields
+from diana.middleware.delay import WAITING, deny_instead
 from diana.middleware.identity import Finder, Finders, afind, find, is_async
 from diana.middleware.opening import RULES_FILE, open_guard
 from diana.middleware.wsgi import EnvironRequest, lines_from_fields, lines_to_add
@@ -81,13 +82,17 @@ class RateLimitMiddleware:
         if not verdict.allowed:
             return _refusal(answers, verdict)
         if verdict.delay:
+            if WAITING.is_full:
+                await guard.refund(verdict)
+                return _refusal(answers, deny_instead(verdict))
             await self._delay(verdict)
         return _add_fields(answers.fields(verdict), await self.get_response(asked))
 
     async def _delay(self, verdict: Verdict) -> None:
         """Django cancels the request of a client that leaves; then its place is given back."""
         try:
-            await self._timer.asleep(verdict.delay)
+            with WAITING.place():
+                await self._timer.asleep(verdict.delay)
         except BaseException:
             await self.aguard.refund(verdict)
             raise

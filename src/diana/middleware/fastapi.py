@@ -1,5 +1,7 @@
 """A limit on a route, as a dependency: `Depends(RateLimit("10/minute"))`.
 
+FastAPI reads and validates the body before it runs dependencies: `fastapi_route.py` runs these limits before.
+
 Several on one route are all or nothing: what earlier ones charged is given back when a later one denies. They need no rules file
 and no middleware; they get along with both.
 """
@@ -31,6 +33,7 @@ from diana.core.verdict import Verdict
 from diana.guard import AsyncGuard
 from diana.middleware.answer import Answers, Denial, Fields, detail_of
 from diana.middleware.asgi import SINGLE, TRY_AGAIN_LATER, ScopeRequest
+from diana.middleware.delay import WAITING, deny_instead
 from diana.middleware.identity import Finder, afind
 from diana.middleware.wsgi import lines_from_fields
 from diana.sources.rules import rules_from_bytes
@@ -38,6 +41,8 @@ from diana.waiting import Timer
 
 CHARGED = "diana.charged"
 """In the scope: what this request was charged by earlier limits of its route."""
+ENFORCED = "diana.enforced"
+"""In the scope: what limits that ran before the body was read say, by limit."""
 EXEMPT = "__diana_exempt__"
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -103,7 +108,19 @@ class RateLimit:
         self._answers = Answers(policy)
         self._timer = Timer(clock)
 
+    @property
+    def needs_only_the_request(self) -> bool:
+        """Its actor is spelled: it looks at nothing that an earlier dependency found."""
+        return self._finder is None
+
     async def __call__(self, connection: HTTPConnection, response: Response) -> Fields:
+        early: dict[RateLimit, Fields] = connection.scope.get(ENFORCED, {})
+        fields = early[self] if self in early else await self.enforce(connection)
+        _add(fields, response)
+        return fields
+
+    async def enforce(self, connection: HTTPConnection) -> Fields:
+        """Charge the request, or raise RateLimitExceeded; the header lines of its answer."""
         if getattr(connection.scope.get("endpoint"), EXEMPT, False):
             return []
         request = ScopeRequest(connection.scope)
@@ -111,6 +128,9 @@ class RateLimit:
             request.identities = {"account": await afind(self._finder, _request_of(connection))}
         verdict = await self.guard.check(request)
         charged: list[tuple[AsyncGuard, Verdict]] = connection.scope.setdefault(CHARGED, [])
+        if verdict.delay and WAITING.is_full:
+            await self.guard.refund(verdict)
+            verdict = deny_instead(verdict)
         if not verdict.allowed:
             while charged:
                 guard, earlier = charged.pop()
@@ -119,9 +139,7 @@ class RateLimit:
         charged.append((self.guard, verdict))
         if verdict.delay:
             await self._delay(verdict)
-        fields = self._answers.fields(verdict)
-        _add(fields, response)
-        return fields
+        return self._answers.fields(verdict)
 
     def _denied(self, connection: HTTPConnection, verdict: Verdict) -> Exception:
         denial = self._answers.denial(verdict)
@@ -131,7 +149,8 @@ class RateLimit:
 
     async def _delay(self, verdict: Verdict) -> None:
         try:
-            await self._timer.asleep(verdict.delay)
+            with WAITING.place():
+                await self._timer.asleep(verdict.delay)
         except BaseException:
             await self.guard.refund(verdict)
             raise
