@@ -7,7 +7,15 @@ from pathlib import Path
 
 from fastapi import APIRouter, Depends, FastAPI, Request
 
-from diana.fastapi import RateLimit, RateLimitExceeded, RateLimitMiddleware, answer, exempt, limited
+from diana.fastapi import (
+    LimitedRoute,
+    RateLimit,
+    RateLimitExceeded,
+    RateLimitMiddleware,
+    answer,
+    exempt,
+    limited,
+)
 
 RULES = Path(__file__).with_name("flash_sale.yaml")
 
@@ -20,7 +28,11 @@ app = FastAPI()
 app.add_middleware(RateLimitMiddleware, rules=RULES)
 app.add_exception_handler(RateLimitExceeded, answer)
 
-catalogue = APIRouter(prefix="/catalogue", dependencies=[Depends(RateLimit("5/second"))])
+catalogue = APIRouter(
+    prefix="/catalogue",
+    route_class=LimitedRoute,
+    dependencies=[Depends(RateLimit("5/second"))],
+)
 
 
 @app.post("/flash/order")

@@ -158,6 +158,7 @@ def test_the_public_surface() -> None:
         (
             "fastapi",
             [
+                "LimitedRoute",
                 "RateLimit",
                 "RateLimitExceeded",
                 "RateLimitMiddleware",

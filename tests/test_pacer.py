@@ -116,3 +116,16 @@ def test_a_wrong_option_is_an_error(options: dict[str, Any]) -> None:
 def test_permits_are_counted_whole(n: Any) -> None:
     with pytest.raises(ConfigError, match="write a whole number from 1"):
         Pacer(1).acquire(n)
+
+
+@pytest.mark.parametrize("rate", [3, 7, 30, 300_000, 0.3])
+def test_a_permit_is_there_at_the_very_moment(rate: float) -> None:
+    clock = FakeClock()
+    pacer = Pacer(rate, burst_seconds=0, clock=clock)
+    assert pacer.try_acquire()
+    clock.advance(1 / rate)
+    assert pacer.try_acquire()
+    for number in range(2, 50):
+        clock.set(int(number * 1_000_000 / rate))  # the last microsecond before it
+        assert pacer.try_acquire()
+        assert not pacer.try_acquire()

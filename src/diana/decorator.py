@@ -10,7 +10,7 @@ from diana.core.charge import checked_cost
 from diana.core.contracts import Client, Store
 from diana.core.errors import ConfigError, KeyTypeError, LimitExceeded
 from diana.limiter import AsyncLimiter, Limiter
-from diana.waiting import seconds_checked
+from diana.waiting import checked_seconds
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")
@@ -66,7 +66,7 @@ def limit(
     if not isinstance(spelling, str):
         raise ConfigError('@limit needs a limit; write @limit("100/minute")')
     if timeout is not None:
-        seconds_checked(timeout)
+        checked_seconds(timeout)
     if fallback is not None and not callable(fallback):
         raise ConfigError(f"fallback is {fallback!r}; give a function that returns it")
     key_of = _as_function(key, _checked_key)
@@ -86,7 +86,7 @@ def limit(
         def limited(*args: P.args, **kwargs: P.kwargs) -> R:
             who, price = key_of(*args, **kwargs), cost_of(*args, **kwargs)
             if timeout is None:
-                decision = limiter.released(limiter.take(who, price))
+                decision = limiter.wait_out(limiter.take(who, price))
             else:
                 decision = limiter.wait(who, price, timeout)
             if decision:
@@ -105,7 +105,7 @@ def limit(
         async def limited(*args: P.args, **kwargs: P.kwargs) -> Any:
             who, price = key_of(*args, **kwargs), cost_of(*args, **kwargs)
             if timeout is None:
-                decision = await limiter.released(await limiter.take(who, price))
+                decision = await limiter.wait_out(await limiter.take(who, price))
             else:
                 decision = await limiter.wait(who, price, timeout)
             if decision:

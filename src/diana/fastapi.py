@@ -2,5 +2,14 @@
 
 from diana.middleware.asgi import RateLimitMiddleware
 from diana.middleware.fastapi import RateLimit, RateLimitExceeded, answer, exempt, limited
+from diana.middleware.fastapi_route import LimitedRoute
 
-__all__ = ["RateLimit", "RateLimitExceeded", "RateLimitMiddleware", "answer", "exempt", "limited"]
+__all__ = [
+    "LimitedRoute",
+    "RateLimit",
+    "RateLimitExceeded",
+    "RateLimitMiddleware",
+    "answer",
+    "exempt",
+    "limited",
+]

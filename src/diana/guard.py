@@ -7,16 +7,16 @@ from pathlib import Path
 from typing import Any, Self
 
 from diana.core.contracts import Client, Clock, Observer, Store
-from diana.core.exchange import adrive, drive
 from diana.core.policy import Policy
 from diana.core.request import Request
 from diana.core.verdict import Verdict
-from diana.judge import Judge, aperform, perform
+from diana.judge import Judge
 from diana.sources.following.live import LiveRules
 from diana.sources.following.problems import Problem
+from diana.stores import asynchronous
 
 
-class _Guarding:
+class _PolicyGuard:
     """What both shells are made of; they differ by an `await`."""
 
     check: Any
@@ -69,7 +69,7 @@ class _Guarding:
 
     @property
     def clock(self) -> Clock | None:
-        """Who is held (`verdict.delay`) is held by this clock; None: by the real one."""
+        """Delays (`verdict.delay`) are waited out on this clock; None: on the real one."""
         return self._judge.clock
 
     @property
@@ -78,7 +78,7 @@ class _Guarding:
         return self._judge.identity_errors
 
 
-class Guard(_Guarding):
+class Guard(_PolicyGuard):
     """`Guard.from_file("diana.yaml").check(request)` is true if every rule lets it pass."""
 
     def check(self, request: Request) -> Verdict:
@@ -87,15 +87,17 @@ class Guard(_Guarding):
 
     def refund(self, verdict: Verdict) -> None:
         """Take back what an allowed request was charged, as far as it still counts."""
-        drive(self._judge.refunding(verdict), perform)
+        for store, verb, args in self._judge.refunds(verdict):
+            getattr(store, verb)(*args)
 
     def close(self) -> None:
         """Close the stores that this guard opened, and follow its rules no longer."""
         self._stop_following()
-        drive(self._judge.closing(), perform)
+        for store in self._judge.owned:
+            store.close()
 
 
-class AsyncGuard(_Guarding):
+class AsyncGuard(_PolicyGuard):
     """`Guard` for coroutines: `verdict = await guard.check(request)`."""
 
     async def check(self, request: Request) -> Verdict:
@@ -104,9 +106,11 @@ class AsyncGuard(_Guarding):
 
     async def refund(self, verdict: Verdict) -> None:
         """Take back what an allowed request was charged, as far as it still counts."""
-        await adrive(self._judge.refunding(verdict), aperform)
+        for store, verb, args in self._judge.refunds(verdict):
+            await getattr(asynchronous(store), verb)(*args)
 
     async def close(self) -> None:
         """Close the stores that this guard opened, and follow its rules no longer."""
         self._stop_following()
-        await adrive(self._judge.closing(), aperform)
+        for store in self._judge.owned:
+            await asynchronous(store).close()

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Generator, Sequence
-from typing import Any, NamedTuple, TypeVar, cast
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple, cast
 
 from diana.core.address import client_of_request
-from diana.core.charge import Charges
 from diana.core.contracts import Client, Clock, Observer, Store
 from diana.core.decision import NEVER, Decision
-from diana.core.exchange import adrive, drive
+from diana.core.match import Match
 from diana.core.meter import Meter
+from diana.core.path import Reading
 from diana.core.plugins import plugin
 from diana.core.policy import Policy
 from diana.core.request import Contradiction, Request
@@ -31,38 +31,25 @@ log = logging.getLogger("diana")
 NO_IDENTITY = "?"
 """The key of all who have none, under `missing: together`."""
 REFUSED_KEY = "!"
-"""Not a key to count by: the rule denies who has no identity, but stands in the shadow."""
+"""Not a key to count by: the rule denies who has no identity."""
+SKIPPED_KEY = "-"
+"""Not a key to count by: the rule leaves alone who has no identity."""
+KEYS_OF_MISSING = {"deny": REFUSED_KEY, "skip": SKIPPED_KEY, "together": NO_IDENTITY}
 REFUSED = (False, 0, NEVER, 0, 0)
-
-T = TypeVar("T")
 
 _new = tuple.__new__
 
 
-def _observer(observer: str | Observer) -> Observer:
-    """By the name of an entry point in diana.observers, or as it is."""
-    return (
-        cast("Observer", plugin("observers", observer)()) if isinstance(observer, str) else observer
-    )
-
-
-class Ask(NamedTuple):
-    """Something for a store to do."""
+class StoreCall(NamedTuple):
+    """A method of a store to call; what it gives is of no interest."""
 
     store: Store
     verb: str
     args: tuple[Any, ...]
 
 
-Steps = Generator[Ask, Any, T]
-
-
-def perform(ask: Ask) -> Any:
-    return getattr(ask.store, ask.verb)(*ask.args)
-
-
-async def aperform(ask: Ask) -> Any:
-    return await getattr(asynchronous(ask.store), ask.verb)(*ask.args)
+Charge = tuple[Meter, str, int]
+"""As a store takes it."""
 
 
 class Judge:
@@ -95,237 +82,304 @@ class Judge:
         self.owned = [self.local]
         if isinstance(chosen, str):
             self.owned.append(self.shared)
-        self._told_not_shared = chosen is not None
-        self._tell_if_not_shared()
+        self._warned_not_shared = chosen is not None
+        self._warn_if_not_shared()
         for observer in self.observers:
             if hasattr(observer, "watch") and hasattr(self.shared, "counts"):
                 observer.watch(self.shared.counts)
-        self._shared_side = asynchronous(self.shared)
+        self._ashared = asynchronous(self.shared)
         self.identity_errors = 0
-        self._reported: set[str] = set()
+        self._logged: set[str] = set()
 
     def swap(self, policy: Policy) -> None:
         """Other rules from now on; who is being judged is judged by those it began with. What was counted stays."""
         self.policy = policy
-        self._tell_if_not_shared()
+        self._warn_if_not_shared()
 
-    def _tell_if_not_shared(self) -> None:
-        if not self._told_not_shared and any(rule.scope == "global" for rule in self.policy.rules):
-            self._told_not_shared = True
+    def _warn_if_not_shared(self) -> None:
+        if not self._warned_not_shared and any(
+            rule.scope == "global" for rule in self.policy.rules
+        ):
+            self._warned_not_shared = True
             log.warning("no store is set, so rules of scope global count on this machine only")
 
     def check(self, request: Request) -> Verdict:
         """Whether every rule lets the request pass; if one denies, none is charged."""
         policy = self.policy
-        if not self.one_store or policy.has_shadows:
-            return drive(self.checking(request), perform)
+        match, charges, refusing = self._charges(policy.match(request), request)
         now = self.clock and self.clock()
-        rules, charges, refused_by = self._asked(policy.match(request), request)
-        if refused_by is not None:
-            return self._told(self._refusal(policy, refused_by, rules, charges, request, now))
-        decisions = self.local.decide(charges, now)
-        verdict = self._verdict(policy, rules, decisions, request)
-        return self._told(verdict) if self.observers else verdict
+        if refusing is not None:
+            return self._refuse(refusing, match, charges, now, policy, request)
+        if match.one_call or (self.one_store and not match.shadows):
+            store = self.shared if match.shared else self.local
+            return self._conclude(match, store.decide(charges, now), policy, request)
+        decisions = self._decide_here(match, charges, now)
+        there = self._charges_there(match, charges, decisions)
+        if there:
+            try:
+                answers = self.shared.decide(there, now)
+            except Exception:
+                self._give_back(charges, decisions, now)
+                raise
+            self._add_shared(match, charges, decisions, answers, now)
+        for place, store in self._shadows(match, charges, decisions, now):
+            (decisions[place],) = store.decide([charges[place]], now)
+        return self._conclude_some(match, decisions, policy, request)
 
     async def acheck(self, request: Request) -> Verdict:
-        """The same for coroutines, with the shortest way where one question to the shared store is all."""
-        policy = self.policy
-        if self.one_store and not policy.has_shadows:
+        """The same for coroutines: it awaits the shared store."""
+        if self.one_store:
             return self.check(request)
-        if policy.all_global:
-            now = self.clock and self.clock()
-            rules, charges, refused_by = self._asked(policy.match(request), request)
-            if refused_by is None and rules:
-                decisions = await self._shared_side.decide(charges, now)
-                return self._told(self._verdict(policy, rules, decisions, request))
-        return await adrive(self.checking(request), aperform)
-
-    def checking(self, request: Request) -> Steps[Verdict]:
-        """The same where a store may have to be waited for."""
         policy = self.policy
+        match, charges, refusing = self._charges(policy.match(request), request)
         now = self.clock and self.clock()
-        rules, charges, refused_by = self._asked(policy.match(request), request)
-        if refused_by is not None:
-            return self._told(self._refusal(policy, refused_by, rules, charges, request, now))
-        rules, decisions = yield from self._decide(rules, charges, now)
-        return self._told(self._verdict(policy, rules, decisions, request))
+        if refusing is not None:
+            return self._refuse(refusing, match, charges, now, policy, request)
+        if match.one_call:
+            decided = self._ashared.decide(charges, now) if match.shared else None
+            answers = self.local.decide(charges, now) if decided is None else await decided
+            return self._conclude(match, answers, policy, request)
+        decisions = self._decide_here(match, charges, now)
+        there = self._charges_there(match, charges, decisions)
+        if there:
+            try:
+                answers = await self._ashared.decide(there, now)
+            except Exception:
+                self._give_back(charges, decisions, now)
+                raise
+            self._add_shared(match, charges, decisions, answers, now)
+        for place, store in self._shadows(match, charges, decisions, now):
+            (decisions[place],) = await asynchronous(store).decide([charges[place]], now)
+        return self._conclude_some(match, decisions, policy, request)
 
-    def refunding(self, verdict: Verdict) -> Steps[None]:
+    def refunds(self, verdict: Verdict) -> Iterator[StoreCall]:
+        """What takes back what an allowed request was charged."""
         if not verdict.allowed:
             return
         for rule, decision in zip(verdict.rules, verdict.decisions, strict=True):
             if decision:
                 charge = (rule.meter, decision.key, decision.cost)
                 now = self.clock and self.clock()
-                refund = refund_verb(decision)
-                yield Ask(self._store_of(rule), refund, ([charge], decision.at, now))
+                verb = refund_verb(decision)
+                yield StoreCall(self._store_of(rule), verb, ([charge], decision.at, now))
 
-    def closing(self) -> Steps[None]:
-        for store in self.owned:
-            yield Ask(store, "close", ())
-
-    def _asked(
-        self, matched: tuple[Rule, ...], request: Request
-    ) -> tuple[tuple[Rule, ...], list[tuple[Meter, str, int]], Rule | None]:
-        """The rules to ask, the charge to each, and the rule that refuses who has no identity, if one does."""
-        rules: list[Rule] = []
-        charges: list[tuple[Meter, str, int]] = []
-        for rule in matched:
-            missing = rule.missing
+    def _charges(self, match: Match, request: Request) -> tuple[Match, list[Charge], Rule | None]:
+        """The rules to ask, what to charge to each, and the rule that refuses who has no identity, if one does."""
+        if match.readings is not None:
+            return self._charges_of_readings(match, match.readings, request)
+        charges: list[Charge] = []
+        complete = True
+        for rule in match.rules:
             try:
                 key = rule.key_of(request)
             except Exception as error:
-                key, missing = None, self._missing_for(rule, error)
+                key, complete = self._key_after_error(rule, error, request), False
             if key is None:
-                if missing == "skip":
-                    continue
-                if missing == "deny" and rule.mode == "enforce":
-                    return tuple(rules), charges, rule
-                key = self._key_without_identity(rule, missing, request)
-            rules.append(rule)
+                key, complete = self._key_without_identity(rule, rule.missing, request), False
             charges.append((rule.meter, key, rule.cost))
-        # The very tuple that was matched, if it can be: whoever remembers something of it finds it at once.
-        return (matched if len(rules) == len(matched) else tuple(rules)), charges, None
+        return (match, charges, None) if complete else _without_skipped(match, charges)
 
-    def _missing_for(self, rule: Rule, error: Exception) -> str:
-        """Never skipped, and who contradicts themselves not counted by address either: a client could choose to be."""
+    def _charges_of_readings(
+        self, match: Match, readings: tuple[Reading, ...], request: Request
+    ) -> tuple[Match, list[Charge], Rule | None]:
+        """A rule that counts by the path is charged once for every different value that the readings give."""
+        places: list[int] = []
+        charges: list[Charge] = []
+        for place, rule in enumerate(match.rules):
+            if not rule.reads_path:
+                keys = {self._key(rule, request)}
+            elif not readings:
+                keys = {self._key_after_error(rule, Contradiction(), request)}
+            else:
+                keys = set()
+                for reading in filter(rule.url.covers_path, readings):
+                    request.read_as(reading)
+                    keys.add(self._key(rule, request))
+                request.read_as(None)
+            places += [place] * len(keys)
+            charges += [(rule.meter, key, rule.cost) for key in sorted(keys)]
+        return _without_skipped(match.pick(tuple(places)), charges)
+
+    def _key(self, rule: Rule, request: Request) -> str:
+        try:
+            key = rule.key_of(request)
+        except Exception as error:
+            return self._key_after_error(rule, error, request)
+        return key or self._key_without_identity(rule, rule.missing, request)
+
+    def _key_after_error(self, rule: Rule, error: Exception, request: Request) -> str:
+        """As if it were missing, but never skipped: a client could choose to be."""
+        missing = rule.missing
         if isinstance(error, Contradiction):
-            return "deny" if rule.missing == "deny" else "together"
-        self._report(rule, error)
-        return "ip" if rule.missing == "skip" else rule.missing
+            missing = "together" if missing == "skip" else missing
+        else:
+            self._count_error(rule, error)
+            missing = "ip" if missing == "skip" else missing
+        return self._key_without_identity(rule, missing, request)
 
     def _key_without_identity(self, rule: Rule, missing: str, request: Request) -> str:
-        if missing == "deny":
-            return REFUSED_KEY
-        if missing == "together":
-            return NO_IDENTITY
-        try:
-            return NO_IDENTITY + (client_of_request(request, self.policy.settings.proxies) or "")
-        except Exception as error:
-            self._report(rule, error)
-            return NO_IDENTITY
+        if missing == "ip":
+            try:
+                address = client_of_request(request, self.policy.settings.proxies)
+                return NO_IDENTITY + (address or "")
+            except Exception as error:
+                self._count_error(rule, error)
+                return NO_IDENTITY
+        return KEYS_OF_MISSING[missing]
 
-    def _decide(
-        self, rules: tuple[Rule, ...], charges: Charges, now: int | None
-    ) -> Steps[tuple[tuple[Rule, ...], list[Decision]]]:
-        """Local rules, then global ones, then those in the shadow; who comes after a denial is not asked."""
-        decisions: dict[int, Decision] = {}
-        here = self._places(rules, self.local)
-        there = [] if self.one_store else self._places(rules, self.shared)
-        for places, store in ((here, self.local), (there, self.shared)):
-            if places and all(decisions.values()):
-                try:
-                    asked = [charges[place] for place in places]
-                    some = yield Ask(store, "decide", (asked, now))
-                except Exception:
-                    self._give_back(
-                        [place for place in here if place in decisions], charges, decisions, now
-                    )
-                    raise
-                decisions.update(zip(places, some, strict=True))
-        if not all(decisions.values()):
-            if not all(decisions[place] for place in there if place in decisions):
-                self._give_back(here, charges, decisions, now)
-        else:
-            for place, rule in enumerate(rules):
-                if rule.mode == "shadow":
-                    said = yield from self._said_in_the_shadow(rule, charges[place], now)
-                    decisions[place] = said
-        order = sorted(decisions)
-        # The very tuple, if all were asked: whoever remembers something of it finds it at once.
-        asked_rules = rules if len(order) == len(rules) else tuple(rules[place] for place in order)
-        return asked_rules, [decisions[place] for place in order]
+    def _decide_here(
+        self, match: Match, charges: list[Charge], now: int | None
+    ) -> dict[int, Decision]:
+        """What the local store says, by the rules' places."""
+        places = match.enforced if self.one_store else match.local
+        if not places:
+            return {}
+        answers = self.local.decide([charges[place] for place in places], now)
+        return dict(zip(places, answers, strict=True))
 
-    def _said_in_the_shadow(
-        self, rule: Rule, charge: tuple[Meter, str, int], now: int | None
-    ) -> Steps[Decision]:
-        """What a rule in the shadow would have said."""
-        if charge[1] == REFUSED_KEY:
-            return self._denial(rule, now)
-        decisions: list[Decision] = yield Ask(self._store_of(rule), "decide", ([charge], now))
-        return decisions[0]
+    def _charges_there(
+        self, match: Match, charges: list[Charge], decisions: dict[int, Decision]
+    ) -> list[Charge]:
+        """For the shared store; none if a local rule denies."""
+        if self.one_store or not all(decisions.values()):
+            return []
+        return [charges[place] for place in match.shared]
 
-    def _denial(self, rule: Rule, now: int | None) -> Decision:
-        at = wall_us() if now is None else now
-        return Decision(REFUSED, rule.meter.params.limit, NO_IDENTITY, rule.cost, at)
+    def _add_shared(
+        self,
+        match: Match,
+        charges: list[Charge],
+        decisions: dict[int, Decision],
+        answers: list[Decision],
+        now: int | None,
+    ) -> None:
+        if not all(answers):
+            self._give_back(charges, decisions, now)
+        decisions.update(zip(match.shared, answers, strict=True))
 
     def _give_back(
-        self, places: list[int], charges: Charges, decisions: dict[int, Decision], now: int | None
+        self, charges: list[Charge], decisions: dict[int, Decision], now: int | None
     ) -> None:
-        """A global rule denied: what the local ones were charged comes back."""
-        for place in places:
+        """The shared store denied or failed: what the local rules were charged comes back."""
+        for place, decision in decisions.items():
             meter, key, _ = charges[place]
-            self.local.refund([charges[place]], decisions[place].at, now)
+            self.local.refund([charges[place]], decision.at, now)
             (decisions[place],) = self.local.peek([(meter, key, 0)], now)
 
-    def _places(self, rules: tuple[Rule, ...], store: Store) -> list[int]:
-        return [
-            place
-            for place, rule in enumerate(rules)
-            if rule.mode == "enforce" and self._store_of(rule) is store
-        ]
-
-    def _store_of(self, rule: Rule) -> Store:
-        return self.local if rule.scope == "local" else self.shared
-
-    def _verdict(
+    def _shadows(
         self,
-        policy: Policy,
-        rules: tuple[Rule, ...],
-        decisions: list[Decision],
-        request: Request,
-    ) -> Verdict:
-        denied_by = None
-        for decision in decisions:
-            if not decision.outcome[0]:
-                denied_by = self._first_denying(rules, decisions)
-                break
-        delay = 0.0
-        if denied_by is None and policy.has_queues:
-            asked = zip(rules, decisions, strict=True)
-            delays = (decision.delay for rule, decision in asked if rule.mode == "enforce")
-            delay = max(delays, default=0.0)
-        allowed = denied_by is None
-        said = tuple(decisions)
-        return _new(Verdict, (allowed, delay, denied_by, rules, said, policy.version, request))
-
-    def _first_denying(self, rules: tuple[Rule, ...], decisions: list[Decision]) -> Rule | None:
-        asked = zip(rules, decisions, strict=True)
-        denying = (rule for rule, decision in asked if not decision and rule.mode == "enforce")
-        return next(denying, None)
-
-    def _refusal(
-        self,
-        policy: Policy,
-        refusing: Rule,
-        before: tuple[Rule, ...],
-        charges: Charges,
-        request: Request,
+        match: Match,
+        charges: list[Charge],
+        decisions: dict[int, Decision],
         now: int | None,
+    ) -> Iterator[tuple[int, Store]]:
+        """The rules in the shadow that are still to be asked, each by itself: they count what passed."""
+        if not all(decisions.values()):
+            return
+        for place in match.shadows:
+            rule = match.rules[place]
+            if charges[place][1] is REFUSED_KEY:
+                decisions[place] = self._denial(rule, now)
+            else:
+                yield place, self._store_of(rule)
+
+    def _conclude_some(
+        self, match: Match, decisions: dict[int, Decision], policy: Policy, request: Request
     ) -> Verdict:
-        """Nobody is charged; a local rule before it that denies as well is the one to name."""
-        asked, said = [], []
-        for rule, charge in zip(before, charges, strict=True):
+        """Who comes after a denial was not asked."""
+        order = tuple(sorted(decisions))
+        asked = match if len(order) == len(match.rules) else match.pick(order)
+        return self._conclude(asked, [decisions[place] for place in order], policy, request)
+
+    def _conclude(
+        self, match: Match, decisions: list[Decision], policy: Policy, request: Request
+    ) -> Verdict:
+        """The verdict of the rules that were asked; observers are told."""
+        denied_by, delay = None, 0.0
+        for decision in decisions:
+            outcome = decision.outcome
+            if not outcome[0] or outcome[4]:
+                denied_by, delay = _denied_or_delayed(match, decisions)
+                break
+        verdict: Verdict = _new(
+            Verdict,
+            (denied_by is None, delay, denied_by, match, tuple(decisions), policy.version, request),
+        )
+        if self.observers:
+            self._notify(verdict)
+        return verdict
+
+    def _refuse(
+        self,
+        refusing: Rule,
+        before: Match,
+        charges: list[Charge],
+        now: int | None,
+        policy: Policy,
+        request: Request,
+    ) -> Verdict:
+        """No rule is charged; a local one before it that denies as well is the one to name."""
+        asked, decisions = [], []
+        for rule, charge in zip(before.rules, charges, strict=True):
             if rule.mode == "enforce" and self._store_of(rule) is self.local:
                 (decision,) = self.local.peek([charge], now)
                 if decision:
                     (decision,) = self.local.peek([(charge[0], charge[1], 0)], now)
                 asked.append(rule)
-                said.append(decision)
-        said.append(self._denial(refusing, now))
-        return self._verdict(policy, (*asked, refusing), said, request)
+                decisions.append(decision)
+        decisions.append(self._denial(refusing, now))
+        return self._conclude(Match((*asked, refusing)), decisions, policy, request)
 
-    def _told(self, verdict: Verdict) -> Verdict:
+    def _denial(self, rule: Rule, now: int | None) -> Decision:
+        at = wall_us() if now is None else now
+        return Decision(REFUSED, rule.meter.params.limit, NO_IDENTITY, rule.cost, at)
+
+    def _store_of(self, rule: Rule) -> Store:
+        return self.local if rule.scope == "local" else self.shared
+
+    def _notify(self, verdict: Verdict) -> None:
         for observer in self.observers:
             try:
                 observer(verdict.request, verdict)
             except Exception:
                 log.exception("an observer failed; the verdict stands")
-        return verdict
 
-    def _report(self, rule: Rule, error: Exception) -> None:
+    def _count_error(self, rule: Rule, error: Exception) -> None:
         """Counted always, logged once per rule: a client must not be able to fill the log."""
         self.identity_errors += 1
-        if rule.name not in self._reported:
-            self._reported.add(rule.name)
+        if rule.name not in self._logged:
+            self._logged.add(rule.name)
             log.warning("finding the %s of rule %r failed: %r", rule.actor, rule.name, error)
+
+
+def _observer(observer: str | Observer) -> Observer:
+    """By the name of an entry point in diana.observers, or as it is."""
+    return (
+        cast("Observer", plugin("observers", observer)()) if isinstance(observer, str) else observer
+    )
+
+
+def _without_skipped(
+    match: Match, charges: list[Charge]
+) -> tuple[Match, list[Charge], Rule | None]:
+    """Rules that skip who has no identity are not asked; one that refuses ends the list."""
+    places: list[int] = []
+    refusing = None
+    for place, (_, key, _) in enumerate(charges):
+        if key is REFUSED_KEY and match.rules[place].mode == "enforce":
+            refusing = match.rules[place]
+            break
+        if key is not SKIPPED_KEY:
+            places.append(place)
+    if len(places) == len(match.rules):
+        return match, charges, refusing
+    return match.pick(tuple(places)), [charges[place] for place in places], refusing
+
+
+def _denied_or_delayed(match: Match, decisions: list[Decision]) -> tuple[Rule | None, float]:
+    """The first rule that denies; else how long the request is to be delayed."""
+    enforced = [(match.rules[place], decisions[place]) for place in match.enforced]
+    denied_by = next((rule for rule, decision in enforced if not decision), None)
+    if denied_by is not None:
+        return denied_by, 0.0
+    return None, max((decision.delay for _, decision in enforced), default=0.0)

@@ -26,7 +26,7 @@ from diana.waiting import (
     ThreadTicket,
     Timer,
     until_allowed,
-    until_released,
+    until_delay_is_over,
 )
 
 NAMESPACE = "diana"
@@ -68,7 +68,7 @@ class _Limits:
         self.clock = clock
         self.lines = Lines()
 
-    def asked(self, key: str, cost: int) -> tuple[list[Charge], int | None]:
+    def charges_for(self, key: str, cost: int) -> tuple[list[Charge], int | None]:
         """What a store takes: the charges, and the time if there is a clock of our own."""
         return [Charge(meter, key, cost) for meter in self.meters], self.now()
 
@@ -116,7 +116,7 @@ class Limiter:
 
     def take(self, key: str, cost: int = 1) -> Decision:
         """Charge the key, by every limit or by none; the Decision is true if it may pass."""
-        return tightest(self._store.decide(*self._limits.asked(key, cost)))
+        return tightest(self._store.decide(*self._limits.charges_for(key, cost)))
 
     def wait(self, key: str, cost: int = 1, timeout: float | None = None) -> Decision:
         """Take, sleeping as long as needed; past the timeout, the denial at once. First come, first served per key."""
@@ -132,7 +132,7 @@ class Limiter:
     def refund(self, decision: Decision) -> None:
         """Take a charge back, as far as it still counts. A denial has nothing to give back."""
         if decision and decision.cost:
-            charges, now = self._limits.asked(decision.key, decision.cost)
+            charges, now = self._limits.charges_for(decision.key, decision.cost)
             refund = getattr(self._store, refund_verb(decision))
             refund(charges, decision.at, now)
 
@@ -146,12 +146,12 @@ class Limiter:
         if self._limits.owned:
             self._store.close()
 
-    def released(self, decision: Decision) -> Decision:
+    def wait_out(self, decision: Decision) -> Decision:
         """Sleep off the delay that a leaky bucket told; nothing to do for others."""
-        return self._drive(until_released(decision))
+        return self._drive(until_delay_is_over(decision))
 
     def _peek(self, key: str, cost: int) -> Decision:
-        return tightest(self._store.peek(*self._limits.asked(key, cost)))
+        return tightest(self._store.peek(*self._limits.charges_for(key, cost)))
 
     def _drive(self, steps: Steps[Decision]) -> Decision:
         return drive(steps, self._perform)
@@ -192,7 +192,7 @@ class AsyncLimiter:
 
     async def take(self, key: str, cost: int = 1) -> Decision:
         """Charge the key, by every limit or by none; the Decision is true if it may pass."""
-        return tightest(await self._store.decide(*self._limits.asked(key, cost)))
+        return tightest(await self._store.decide(*self._limits.charges_for(key, cost)))
 
     async def wait(self, key: str, cost: int = 1, timeout: float | None = None) -> Decision:
         """Take, sleeping as long as needed; past the timeout, the denial at once. First come, first served per key."""
@@ -208,7 +208,7 @@ class AsyncLimiter:
     async def refund(self, decision: Decision) -> None:
         """Take a charge back, as far as it still counts. A denial has nothing to give back."""
         if decision and decision.cost:
-            charges, now = self._limits.asked(decision.key, decision.cost)
+            charges, now = self._limits.charges_for(decision.key, decision.cost)
             refund = getattr(self._store, refund_verb(decision))
             await refund(charges, decision.at, now)
 
@@ -222,12 +222,12 @@ class AsyncLimiter:
         if self._limits.owned:
             await self._store.close()
 
-    async def released(self, decision: Decision) -> Decision:
+    async def wait_out(self, decision: Decision) -> Decision:
         """Sleep off the delay that a leaky bucket told; nothing to do for others."""
-        return await self._drive(until_released(decision))
+        return await self._drive(until_delay_is_over(decision))
 
     async def _peek(self, key: str, cost: int) -> Decision:
-        return tightest(await self._store.peek(*self._limits.asked(key, cost)))
+        return tightest(await self._store.peek(*self._limits.charges_for(key, cost)))
 
     async def _drive(self, steps: Steps[Decision]) -> Decision:
         return await adrive(steps, self._perform)

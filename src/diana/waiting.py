@@ -1,4 +1,4 @@
-"""Waiting for one's turn: first come, first served, per key, holding nothing while asleep.
+"""Waiting until a limit lets pass: first come, first served, per key, with no lock held while asleep.
 
 `until_allowed` is a generator that yields what to do next: ask the limiter, stand in line, sleep. It knows no threads and no event
 loop; the limiters' shells do what it says, one with and one without `await`.
@@ -50,10 +50,10 @@ class Ticket(Protocol):
     """Shells bring their own: a thread waits otherwise than a task."""
 
     def call(self) -> bool:
-        """It is your turn; False if nobody is there any more."""
+        """The ticket is first in its line; False if its waiter is gone."""
 
     def wait(self, seconds: float | None) -> Any:
-        """Whether the turn came in time; for a task, something to await."""
+        """Whether it was called in time; for a task, something to await."""
 
 
 class ThreadTicket:
@@ -93,14 +93,14 @@ class TaskTicket:
 
 
 class Lines:
-    """One line per key, there only while somebody stands in it."""
+    """One line per key, there only while a ticket stands in it."""
 
     def __init__(self) -> None:
         self._lock = fork_safe_lock()
         self._lines: dict[str, deque[Ticket]] = {}
 
     def join(self, key: str, ticket: Ticket) -> bool:
-        """Whether it is this ticket's turn at once."""
+        """Whether the ticket is the first in its line."""
         with self._lock:
             line = self._lines.setdefault(key, deque())
             line.append(ticket)
@@ -121,7 +121,7 @@ class Lines:
                     del self._lines[key]
 
     def _call_next(self, line: deque[Ticket]) -> None:
-        """The first who is still there."""
+        """The first whose waiter is still there."""
         while line and not line[0].call():
             line.popleft()
 
@@ -157,7 +157,7 @@ def until_allowed(
     lines: Lines, timer: Timer, ticket: Ticket, key: str, cost: int, timeout: float | None
 ) -> Steps[Decision]:
     """Take, and if denied sleep until due and take again; past the timeout, the denial."""
-    ends = timer.now() + seconds_checked(timeout) * 1_000_000
+    ends = timer.now() + checked_seconds(timeout) * 1_000_000
     try:
         if not lines.join(key, ticket):
             decision: Decision = yield Ask("_peek", (key, cost))
@@ -166,7 +166,7 @@ def until_allowed(
             called = yield Queue(ticket, timer.patience((ends - timer.now()) / 1_000_000))
             if not called or timer.now() > ends:
                 decision = yield Ask("_peek", (key, cost))
-                return (yield from refused(decision, max(1, decision.outcome[2])))
+                return (yield from _deny_instead(decision, max(1, decision.outcome[2])))
         while True:
             decision = yield Ask("take", (key, cost))
             if decision or _too_late(decision, timer.now(), ends):
@@ -178,11 +178,11 @@ def until_allowed(
     patience_us = max(0.0, ends - timer.now())
     if delay_us > patience_us:
         yield Ask("refund", (decision,))
-        return (yield from refused(decision, delay_us - int(patience_us)))
-    return (yield from until_released(decision))
+        return (yield from _deny_instead(decision, delay_us - int(patience_us)))
+    return (yield from until_delay_is_over(decision))
 
 
-def until_released(decision: Decision) -> Steps[Decision]:
+def until_delay_is_over(decision: Decision) -> Steps[Decision]:
     """Sleep off a leaky bucket's delay; who is interrupted gives the place back."""
     if decision.outcome[4]:
         try:
@@ -193,7 +193,7 @@ def until_released(decision: Decision) -> Steps[Decision]:
     return decision
 
 
-def refused(decision: Decision, retry_us: int) -> Steps[Decision]:
+def _deny_instead(decision: Decision, retry_us: int) -> Steps[Decision]:
     """There was room, but not in time: a denial, with the numbers of a charge not made."""
     uncharged: Decision = yield Ask("_peek", (decision.key, 0))
     _, remaining, _, reset_us, _ = uncharged.outcome
@@ -206,7 +206,7 @@ def _too_late(decision: Decision, now: int, ends: float) -> bool:
     return decision.retry_after is None or now + decision.outcome[2] > ends
 
 
-def seconds_checked(timeout: float | None) -> float:
+def checked_seconds(timeout: float | None) -> float:
     if timeout is None:
         return inf
     if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout >= 0:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 
+from diana import Decision, Limiter
 from diana.core.contracts import State
 from diana.core.limit import Limit
 from diana.core.log import Log
 from diana.core.meter import Meter, meter_from_limit
 from diana.core.plugins import algorithms
+from diana.testing import FakeClock
 
 SECOND_US = 1_000_000
 BEGIN_US = 1_700_000_000_000_000
@@ -85,3 +89,29 @@ def test_a_log_strikes_out_only_the_charge_of_that_moment() -> None:
     left = log.algorithm.refund(state, log.params, 1, BEGIN_US + 1, BEGIN_US + 5)
     assert isinstance(left, Log)
     assert list(left.entries()) == [(BEGIN_US, 1), (BEGIN_US + 1, 1), (BEGIN_US + 2, 1)]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_queue_that_clients_leave_releases_no_more_than_a_bucket_of_its_size(seed: int) -> None:
+    """Who fills a queue, leaves all places but the last and fills it again cannot gather more in one moment than the queue holds."""
+    random = Random(seed)
+    rpu, burst = random.randint(1, 5), random.randint(1, 9)
+    clock = FakeClock()
+    limiter = Limiter(f"{rpu}/second", algo="LB", burst=burst, clock=clock)
+    waiting: list[tuple[int, Decision]] = []
+    released: list[int] = []
+    for _ in range(400):
+        released += [at for at, _ in waiting if at <= clock()]
+        waiting = [(at, decision) for at, decision in waiting if at > clock()]
+        if random.random() < 0.5 and (decision := limiter.take("k")):
+            waiting.append((clock() + decision.outcome[4], decision))
+        elif waiting and random.random() < 0.7:
+            limiter.refund(waiting.pop(random.randrange(max(1, len(waiting) - 1)))[1])
+        elif random.random() < 0.3:
+            clock.advance(random.choice([0.01, 0.1, 0.5, 1]))
+    released += [at for at, _ in waiting]
+    released.sort()
+    for first, begin in enumerate(released):
+        for last in range(first, len(released)):
+            allowed = burst + 1 + (released[last] - begin) * rpu / 1_000_000
+            assert last - first + 1 <= allowed

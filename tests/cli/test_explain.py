@@ -27,11 +27,11 @@ def explain(folder: Path, *arguments: str) -> Result:
 
 
 def test_it_draws_which_rules_are_asked_and_why(tmp_path: Path) -> None:
-    result = explain(tmp_path, "post", "//orders/./new?sku=7", "-H", "X-User: alice")
+    result = explain(tmp_path, "post", "/%6Frders/new?sku=7", "-H", "X-User: alice")
     assert (
         result.output
         == """\
-POST //orders/./new from 203.0.113.9
+POST /%6Frders/new from 203.0.113.9
 │  read as /orders/new
 │
 ├─ 1. total (line 5)
@@ -74,6 +74,8 @@ POST //orders/./new from 203.0.113.9
         (["GET", "/healthz"], "total (line 5): /healthz is excepted"),
         (["GET", "/healthz"], "├─ no rule is asked"),
         (["GET", "/", "--peer", "2001:db8::1"], "key '?2001:db8::/64' (it has none; missing: ip)"),
+        (["GET", "/x/../orders"], "│  read as /orders and as /x/../orders"),
+        (["GET", "/a/..;%3b\\%5c%2f%2e#%00"], "it may be read in too many ways"),
         (["GET", "https://shop.example/orders?sku=1"], "GET /orders from 203.0.113.9"),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ipaddress import ip_network
 from time import process_time
 
 import pytest
@@ -177,3 +178,25 @@ def test_nothing_that_a_client_sends_changes_its_address(
 @pytest.mark.parametrize("spelling", ["10.0.0.0/8", "10.0.0.1", "::1", "2001:db8::/32"])
 def test_a_network_is_an_address_or_a_cidr(spelling: str) -> None:
     assert str(network_from_spelling(spelling)).startswith(spelling.partition("/")[0])
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("2002:cb00:7109::1", "203.0.113.9"),
+        ("2002:cb00:7109:ffff::", "203.0.113.9"),
+        ("[2002:cb00:7109::1]:8080", "203.0.113.9"),
+        ("64:ff9b::203.0.113.9", "203.0.113.9"),
+        ("64:ff9b::cb00:7109", "203.0.113.9"),
+        ("64:ff9b:0:1::cb00:7109", "64:ff9b:0:1::/64"),
+        ("2003:cb00:7109::1", "2003:cb00:7109::/64"),
+    ],
+)
+def test_6to4_and_nat64_are_the_ipv4_address_inside(text: str, address: str) -> None:
+    assert address_from_text(text) == address
+
+
+def test_a_proxy_is_not_trusted_for_the_ipv4_address_inside_its_own() -> None:
+    proxies = Proxies([ip_network("10.0.0.0/8")])
+    assert not proxies.trusts("2002:a00:1::1")
+    assert proxies.client("2002:a00:1::1", ["198.51.100.1"]) == "10.0.0.1"

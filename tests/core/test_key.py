@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from diana import Request
 from diana.actors import Spelled, key_of
+from diana.core.actor import Actor
 from diana.core.key import key_from_parts, key_from_secret, key_from_value
 
 # Short values of the signs that keys are made of, values around the length at which digests begin, and anything.
@@ -20,6 +21,7 @@ LONG = st.builds(
 )
 VALUES = st.one_of(SIGNS, LONG, st.text(max_size=100))
 ACTORS = st.lists(st.tuples(VALUES, st.booleans()), min_size=1, max_size=3)
+SOME = Actor(lambda _, __: lambda _: None)
 MEGABYTE = "x" * 1_000_000
 
 
@@ -32,7 +34,9 @@ def key(actors: list[tuple[str, bool]]) -> str | None:
     spelled = []
     for place, (value, secret) in enumerate(actors):
         key_from = key_from_secret if secret else key_from_value
-        spelled.append(Spelled(f"header x{place}", lambda _, value=value: value, key_from))  # type: ignore[misc]
+        spelled.append(
+            Spelled(f"header x{place}", lambda _, value=value: value, key_from, SOME)  # type: ignore[misc]
+        )
     return key_of(spelled)(Request())
 
 
@@ -104,9 +108,9 @@ def test_a_secret_is_not_in_its_key_but_anybody_can_compute_it() -> None:
 
 
 def test_everybody_has_one_key_and_who_finds_nothing_has_none() -> None:
-    everybody = Spelled("all", lambda _: "", key_from_value)
-    nobody = Spelled("header x", lambda _: None, key_from_secret)
-    somebody = Spelled("ip", lambda _: "a", key_from_value)
+    everybody = Spelled("all", lambda _: "", key_from_value, SOME._replace(constant=""))
+    nobody = Spelled("header x", lambda _: None, key_from_secret, SOME)
+    somebody = Spelled("ip", lambda _: "a", key_from_value, SOME)
     assert key_of([everybody])(Request()) == "="
     assert key_of([nobody])(Request()) is None
     assert key_of([somebody, nobody])(Request()) is None

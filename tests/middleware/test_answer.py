@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from diana import Guard, Request, Verdict
-from diana.middleware.answer import MOST_KEPT, Answers, Denial, Fields
+from diana.core.match import Match
+from diana.middleware.answer import Answers, Denial, Fields
 from diana.middleware.fields import policy_name, quoted
 from diana.testing import FakeClock
 from tests.middleware.calls import policy
@@ -194,7 +195,7 @@ def test_the_body_is_a_problem_by_default() -> None:
     assert value(headers, "content-type") == "application/problem+json"
     assert value(headers, "content-length") == str(len(body))
     assert json.loads(body) == {
-        "type": "about:blank",
+        "type": "https://iana.org/assignments/http-problem-types#quota-exceeded",
         "title": "Too Many Requests",
         "status": 429,
         "detail": "Too many requests. Please try again in 1 second.",
@@ -268,16 +269,12 @@ def _denial(site: Site, answers: Answers) -> Denial:
     return answers.denial(verdict)
 
 
-def test_what_is_remembered_of_rules_is_bounded() -> None:
-    """A client that invents paths brings new tuples of the same rules."""
+def test_what_is_said_of_rules_is_composed_once_for_all_paths_they_cover() -> None:
     site = Site(TWO)
-    verdict = site.ask()
-    told = [
-        site.answers.fields(verdict._replace(rules=(*verdict.rules,)))
-        for _ in range(MOST_KEPT + 10)
-    ]
-    assert all(fields == told[0] for fields in told)
-    assert len(site.answers._seen) <= MOST_KEPT
+    first, second = (site.guard.check(Request(path=path)) for path in ("/a", "/b/c"))
+    assert site.answers.fields(first)
+    assert first.match is second.match
+    assert first.match.announcement is not None
 
 
 def test_which_denials_somebody_has_written_words_for() -> None:
@@ -297,7 +294,53 @@ def test_a_large_body_is_kept_once() -> None:
     bodies = set()
     for seconds in range(1, 100):
         waits = decision._replace(outcome=(False, 0, seconds * 1_000_000, 0, 0))
-        denial = site.answers.denial(verdict._replace(rules=(rule,), decisions=(waits,)))
+        denial = site.answers.denial(verdict._replace(match=Match((rule,)), decisions=(waits,)))
         assert value(denial.headers, "retry-after") == str(seconds)
         bodies.add(id(denial.body))
     assert len(bodies) == 1
+
+
+@pytest.mark.parametrize(
+    ("rule", "seconds"),
+    [
+        ("rpu: 10, unit: minute", [6] * 10),  # a token every six seconds
+        ("rpu: 7, unit: minute", [9] * 7),
+        ("rpu: 10, unit: minute, burst: 3", [6] * 3),
+        ("rpu: 10, unit: minute, algo: LB, burst: 2, nodelay: true", [6] * 3),
+        ("rpu: 3, unit: minute, algo: LB, max_wait: 30s", [10, 10]),
+        ("rpu: 3, unit: minute, algo: W", [20] * 3),  # until the window ends: it began 40 s ago
+        ("rpu: 3, unit: minute, algo: W, align: first", [60] * 3),
+    ],
+)
+def test_the_seconds_of_an_allowed_answer_are_until_more_quota_is_there(
+    rule: str, seconds: list[int]
+) -> None:
+    site = Site(f"url: /\nrules: [{{name: n, {rule}}}]")
+    site.clock.set(1_700_000_000_000_000 // 60_000_000 * 60_000_000 + 40_000_000)
+    told = [parsed(site.answers.fields(site.ask()), "ratelimit")[0][1]["t"] for _ in seconds]
+    assert told == seconds
+
+
+def test_more_quota_is_there_when_the_seconds_are_over() -> None:
+    site = Site("url: /\nrules: [{name: n, rpu: 10, unit: minute}]")
+    for _ in range(10):
+        verdict = site.ask()
+    site.clock.advance(2)
+    assert not site.ask()
+    site.clock.advance(4)
+    assert parsed(site.answers.fields(verdict), "ratelimit") == [("n", {"r": 0, "t": 6})]
+    assert site.ask()
+
+
+def test_a_denial_while_the_store_is_lost_is_a_problem_of_its_own_type() -> None:
+    site = Site(TWO)
+    while verdict := site.ask():
+        pass
+    said = tuple(decision._replace(degraded=True) for decision in verdict.decisions)
+    body = json.loads(site.answers.denial(verdict._replace(decisions=said)).body)
+    assert body["type"].endswith("#temporary-reduced-capacity")
+
+
+def test_a_request_that_never_passes_exceeds_no_quota() -> None:
+    site = Site("url: /\nrules: [{actor: account, missing: deny, unit: second, rpu: 1}]")
+    assert json.loads(site.denied().body)["type"] == "about:blank"

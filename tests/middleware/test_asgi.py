@@ -13,9 +13,9 @@ import pytest
 
 from diana import AsyncGuard, ConfigError, Request, Verdict
 from diana.asgi import RateLimitMiddleware
+from diana.core.actor import Actor
 from diana.middleware.asgi import App, Message, ScopeRequest
-from diana.middleware.held import MOST_KEPT
-from diana.middleware.identity import kinds_in
+from diana.middleware.delay import MOST_BUFFERED, MOST_BUFFERED_IN_ALL, MOST_WAITING, WAITING
 from diana.testing import FakeClock
 from tests.middleware.calls import aask, answer_from_messages, ask, hello, policy, scope
 
@@ -123,7 +123,7 @@ def test_the_apps_own_header_lines_stay() -> None:
     )
     for left in (1, 0):
         answer = ask(some)
-        assert answer.lines("ratelimit") == ['"own";r=1', f'"you";r={left};t={60 - 30 * left}']
+        assert answer.lines("ratelimit") == ['"own";r=1', f'"you";r={left};t=30']
         assert answer.lines("x-ratelimit-limit") == ["7"]
         assert answer.lines("x-ratelimit-reset") == []
     assert start["headers"] == own
@@ -157,6 +157,17 @@ def _indented(text: str) -> str:
 )
 def test_the_path_is_the_one_the_client_sent(sent: dict[str, Any], counted: tuple[str]) -> None:
     assert ScopeRequest({**scope(), **sent}).segments == counted
+
+
+@pytest.mark.parametrize("url", ["/login", "/api/login"])
+@pytest.mark.parametrize("raw", [True, False])
+def test_a_rule_covers_an_app_below_a_path_with_and_without_it(url: str, raw: bool) -> None:
+    for path in ("/login", "/api/login"):
+        app = limited(f"url: {url}\nrules: [{{unit: hour, rpu: 1}}]")
+        more: dict[str, Any] = (
+            {"root_path": "/api"} if raw else {"root_path": "/api", "raw_path": None}
+        )
+        assert [ask(app, path, **more).status for _ in range(2)] == [200, 503]
 
 
 def test_a_scope_with_the_least_in_it() -> None:
@@ -332,7 +343,7 @@ def test_a_held_client_cannot_fill_the_memory() -> None:
         await aask(app)
         client = Client(app)
         for _ in range(10):
-            client.sends(b"x" * MOST_KEPT, more=True)
+            client.sends(b"x" * MOST_BUFFERED, more=True)
         client.sends(b"")
         await until(lambda: clock.asleep_for)
         for _ in range(100):
@@ -340,7 +351,61 @@ def test_a_held_client_cannot_fill_the_memory() -> None:
         assert client.incoming.qsize() == 9
         clock.awake.set()
         await client.call
-        assert len(answer_from_messages(client.sent).body) == 10 * MOST_KEPT
+        assert len(answer_from_messages(client.sent).body) == 10 * MOST_BUFFERED
+
+    asyncio.run(main())
+
+
+BY_KEY = "url: /\nrules: [{name: k, actor: header X-Key, unit: minute, rpu: 1, algo: LB, burst: 1}]"
+
+
+def test_no_more_than_so_many_wait_at_once_whatever_keys_they_choose() -> None:
+    async def main() -> None:
+        clock = SlowClock()
+        app = limited(BY_KEY, echo, clock=clock)
+        waiting = []
+        for number in range(MOST_WAITING):
+            headers = [("X-Key", str(number))]
+            assert (await aask(app, headers=headers)).status == 200
+            waiting.append(Client(app, headers=headers))
+        await until(lambda: len(clock.asleep_for) == MOST_WAITING)
+        assert (await aask(app, headers=[("X-Key", "other")])).status == 200
+        denied = [await aask(app, headers=[("X-Key", "other")]) for _ in range(3)]
+        assert [answer.status for answer in denied] == [503] * 3, "the queue's place is given back"
+        assert [answer.header("retry-after") for answer in denied] == ["60"] * 3
+        waiting[0].leaves()
+        await waiting[0].call
+        last = Client(app, headers=[("X-Key", "other")])
+        await until(lambda: len(clock.asleep_for) == MOST_WAITING + 1)
+        clock.awake.set()
+        for client in (*waiting[1:], last):
+            client.sends(b"")
+            await client.call
+        assert WAITING.requests == WAITING.bytes == 0
+
+    asyncio.run(main())
+
+
+def test_bodies_of_all_that_wait_are_bounded_together() -> None:
+    async def main() -> None:
+        clock = SlowClock()
+        app = limited(BY_KEY, echo, clock=clock)
+        clients, piece = [], MOST_BUFFERED // 4
+        for number in range(2 * MOST_BUFFERED_IN_ALL // MOST_BUFFERED):
+            headers = [("X-Key", str(number))]
+            await aask(app, headers=headers)
+            clients.append(client := Client(app, headers=headers))
+            for more in (True, True, True, False):
+                client.sends(b"x" * piece, more)
+        await until(lambda: len(clock.asleep_for) == len(clients))
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert WAITING.bytes <= MOST_BUFFERED_IN_ALL + len(clients) * piece
+        clock.awake.set()
+        for client in clients:
+            await client.call
+            assert len(answer_from_messages(client.sent).body) == MOST_BUFFERED
+        assert WAITING.requests == WAITING.bytes == 0
 
     asyncio.run(main())
 
@@ -621,10 +686,19 @@ def test_it_is_only_called_if_a_rule_counts_by_it() -> None:
     assert called == ["account /a", "account /a/b", "device /a/b"]
 
 
+def test_an_actor_says_which_functions_it_needs() -> None:
+    text = "- {{url: /, rules: [{{actor: {actor}, unit: hour, rpu: 9}}]}}"
+    for actor, kinds in (
+        ("[ip, account]", {"account"}),
+        ("header account", set()),
+        ("all", set()),
+        ("device", {"device"}),
+    ):
+        assert policy(text.format(actor=actor)).match(Request()).kinds == kinds
+
+
 def test_actors_of_others_may_look_at_both() -> None:
-    assert kinds_in("ip + account") == {"account"}
-    assert kinds_in("header account") == kinds_in("all") == set()
-    assert kinds_in("ip + country eu") == {"account", "device"}
+    assert Actor(lambda _, __: lambda _: None).kinds == {"account", "device"}
 
 
 @pytest.mark.parametrize("found", [object(), True, 1.5, b"alice", ["alice"]])

@@ -93,6 +93,24 @@ def test_an_app_below_a_path(site: Site, request: pytest.FixtureRequest) -> None
         assert statuses(asked, 2, "/api/login", root_path="/api") == [200, 503]
 
 
+@pytest.mark.parametrize("url", ["/login", "/api/login"])
+def test_a_rule_covers_an_app_below_a_path_with_and_without_it(
+    site: Site, url: str, request: pytest.FixtureRequest
+) -> None:
+    asked = site(f"url: {url}\nrules: [{{unit: hour, rpu: 1}}]")
+    if "WSGI" in request.node.name:
+        assert statuses(asked, 2, "/login", script="/api") == [200, 503]
+    else:
+        assert statuses(asked, 2, "/api/login", root_path="/api") == [200, 503]
+
+
+@pytest.mark.parametrize("url", ["/login", "/api/login"])
+def test_a_forced_script_name(site: Site, url: str) -> None:
+    asked = site(f"url: {url}\nrules: [{{unit: hour, rpu: 1}}]")
+    with override_settings(FORCE_SCRIPT_NAME="/api"):
+        assert statuses(asked, 2, "/login") == [200, 503]
+
+
 def test_who_is_logged_in(site: Site) -> None:
     asked = site(BY_ACCOUNT, (LOGGING_IN, DIANA), DIANA_ACCOUNT="diana.django.user")
     for number in ("1", "2"):

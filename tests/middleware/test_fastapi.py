@@ -128,7 +128,7 @@ def test_several_on_one_route_are_all_or_nothing() -> None:
         return "wide"
 
     assert statuses(app, "/both", 6) == [200] + [429] * 5
-    assert ask(app, "/wide").header("ratelimit") == '"10/hour by ip";r=8;t=720'
+    assert ask(app, "/wide").header("ratelimit") == '"10/hour by ip";r=8;t=360'
 
 
 def test_one_limit_twice_on_a_route_counts_once() -> None:

@@ -11,6 +11,7 @@ from wsgiref.validate import validator
 import pytest
 
 from diana import ConfigError, Guard, Request
+from diana.core.request import Contradiction
 from diana.middleware.wsgi import EnvironRequest, status_line
 from diana.testing import FakeClock
 from diana.wsgi import RateLimitMiddleware
@@ -124,6 +125,14 @@ def test_a_delay_sleeps() -> None:
     assert clock.now_us == 2_000_000
 
 
+@pytest.mark.parametrize("url", ["/login", "/api/login"])
+def test_a_rule_covers_an_app_below_a_path_with_and_without_it(url: str) -> None:
+    some = limited(f"url: {url}\nrules: [{{unit: hour, rpu: 2}}]")
+    assert ask_wsgi(some, "/login", script="/api").status == 200
+    assert ask_wsgi(some, "/%6Cogin", script="/api").status == 200
+    assert ask_wsgi(some, "/login", script="/api").status == 503
+
+
 @pytest.mark.parametrize(
     ("sent", "segments"),
     [
@@ -143,7 +152,8 @@ def test_the_path_is_the_one_the_client_sent(sent: Any, segments: tuple[str, ...
 def test_headers_of_an_environ() -> None:
     made = environ(headers=[("X-Tag", "one"), ("x-tag", "two"), ("Cookie", "device=d1")])
     request = EnvironRequest({**made, "CONTENT_TYPE": "text/plain", "CONTENT_LENGTH": ""})
-    assert request.header("x-tag") == "one,two"
+    with pytest.raises(Contradiction):
+        request.header("x-tag")
     assert request.header_lines("x-none") == []
     assert request.header("content-type") == "text/plain"
     assert request.cookie("device") == "d1"
@@ -152,6 +162,20 @@ def test_headers_of_an_environ() -> None:
         "COOKIE": "device=d1",
         "CONTENT-TYPE": "text/plain",
     }
+
+
+@pytest.mark.parametrize("joined", [",", ", "])
+def test_two_lines_that_a_server_joined_contradict_each_other(joined: str) -> None:
+    """Such as X-Account-Id and X_Account_Id: a client must not make itself a new name for every request."""
+    some = limited(
+        "url: /\nrules: [{actor: header X-Account-Id, unit: hour, rpu: 1}]", observers=[]
+    )
+    made = [environ(headers=[("X-Account-Id", f"alice{joined}{n}")]) for n in range(3)]
+    keys = {some.guard.check(EnvironRequest(one)).decisions[0].key for one in made}
+    assert keys == {"?203.0.113.9"}
+    assert EnvironRequest(environ(headers=[("X-A", "7,7")])).header("x-a") == "7"
+    agent = "Mozilla/5.0 (KHTML, like Gecko)"
+    assert EnvironRequest(environ(headers=[("User-Agent", agent)])).header("user-agent") == agent
 
 
 def test_who_comes_through_a_unix_socket_is_limited_together() -> None:

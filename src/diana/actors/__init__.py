@@ -14,24 +14,20 @@ from diana.core.request import Request
 
 KeyOf = Callable[[Request], str | None]
 
-ALSO_WRITTEN = {"actor": "account"}
-
 
 class Spelled(NamedTuple):
-    """`header X-Tenant`: its canonical spelling, what it finds, and how its values become keys."""
+    """`header X-Tenant` in its place: the canonical spelling, what it finds in a request, and how that becomes a key."""
 
     spelling: str
     identity: Identity
     key_from: Callable[[str], str]
+    actor: Actor
 
 
 def actor_from_spelling(text: str, surroundings: Surroundings) -> Spelled:
     word, _, argument = text.strip().partition(" ")
-    word, argument = word.lower(), argument.strip()
-    word = ALSO_WRITTEN.get(word, word)
-    if word not in entries("actors"):
-        raise ConfigError(_unknown(text, word))
-    actor = cast("Actor", plugin("actors", word))
+    word, actor = _named(word.lower(), text)
+    argument = argument.strip()
     if actor.argument is None and argument:
         raise ConfigError(f"{argument!r} behind {word!r}; write just {word}")
     if actor.argument is not None and not argument:
@@ -40,15 +36,21 @@ def actor_from_spelling(text: str, surroundings: Surroundings) -> Spelled:
         argument = argument.lower()
     spelling = f"{word} {argument}" if argument else word
     key_from = key_from_secret if actor.secret else key_from_value
-    return Spelled(spelling, actor.identity(argument, surroundings), key_from)
+    return Spelled(spelling, actor.identity(argument, surroundings), key_from, actor)
+
+
+def actor_named(text: str) -> tuple[str, Actor]:
+    """The canonical first word of a spelling, and the actor behind it."""
+    return _named(text.strip().partition(" ")[0].lower(), text)
 
 
 def key_of(actors: list[Spelled]) -> KeyOf:
     """A request's key by these actors together; None if one of them finds nothing."""
-    if [actor.spelling for actor in actors] == ["all"]:
-        return lambda _: "="
     if len(actors) == 1:
-        _, identity, key_from = actors[0]
+        _, identity, key_from, actor = actors[0]
+        if actor.constant is not None:
+            constant = key_from(actor.constant)
+            return lambda _: constant
 
         def key_of_one(request: Request) -> str | None:
             value = identity(request)
@@ -58,7 +60,7 @@ def key_of(actors: list[Spelled]) -> KeyOf:
 
     def key_of_several(request: Request) -> str | None:
         keys = []
-        for _, identity, key_from in actors:
+        for _, identity, key_from, _ in actors:
             value = identity(request)
             if value is None:
                 return None
@@ -68,8 +70,15 @@ def key_of(actors: list[Spelled]) -> KeyOf:
     return key_of_several
 
 
-def _unknown(text: str, word: str) -> str:
-    known = sorted(entries("actors"))
+def _named(word: str, text: str) -> tuple[str, Actor]:
+    """By its own word, or by another one for it."""
+    known = entries("actors")
+    if word in known:
+        return word, cast("Actor", plugin("actors", word))
+    for name in known:
+        actor = cast("Actor", plugin("actors", name))
+        if word in actor.also_written:
+            return name, actor
     near = get_close_matches(word, known, 1, 0.7)
     hint = f"did you mean {near[0]}? " if near else ""
-    return f"{shown(text)} is no actor; {hint}write one of {', '.join(known)}"
+    raise ConfigError(f"{shown(text)} is no actor; {hint}write one of {', '.join(sorted(known))}")

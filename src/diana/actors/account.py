@@ -1,4 +1,4 @@
-"""`account`, also written `actor`: whoever `identity: account:` says."""
+"""`account`, also written `actor`: what `identity: account:` says."""
 
 from __future__ import annotations
 
@@ -9,4 +9,11 @@ def _identity(argument: str, surroundings: Surroundings) -> Identity:
     return surroundings.account
 
 
-account = Actor(_identity, secret=True)
+account = Actor(
+    _identity,
+    secret=True,
+    also_written=("actor",),
+    same_everywhere=True,
+    reads_path=False,
+    kinds=frozenset({"account"}),
+)

@@ -11,4 +11,11 @@ def _identity(argument: str, surroundings: Surroundings) -> Identity:
     return lambda request: request.cookie(name)
 
 
-cookie = Actor(_identity, argument="NAME", secret=True)
+cookie = Actor(
+    _identity,
+    argument="NAME",
+    secret=True,
+    same_everywhere=True,
+    reads_path=False,
+    kinds=frozenset(),
+)

@@ -1,4 +1,4 @@
-"""`device`: whatever `identity: device:` says."""
+"""`device`: what `identity: device:` says."""
 
 from __future__ import annotations
 
@@ -9,4 +9,6 @@ def _identity(argument: str, surroundings: Surroundings) -> Identity:
     return surroundings.device
 
 
-device = Actor(_identity, secret=True)
+device = Actor(
+    _identity, secret=True, same_everywhere=True, reads_path=False, kinds=frozenset({"device"})
+)

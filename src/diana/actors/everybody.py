@@ -1,4 +1,4 @@
-"""`all`: everybody together."""
+"""`all`: all clients together."""
 
 from __future__ import annotations
 
@@ -9,4 +9,4 @@ def _identity(argument: str, surroundings: Surroundings) -> Identity:
     return lambda request: ""
 
 
-everybody = Actor(_identity)
+everybody = Actor(_identity, constant="", same_everywhere=True, reads_path=False, kinds=frozenset())

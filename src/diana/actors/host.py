@@ -18,4 +18,4 @@ def _host(request: Request) -> str | None:
     return name.lower().rstrip(".") or None
 
 
-host = Actor(_identity)
+host = Actor(_identity, same_everywhere=True, reads_path=False, kinds=frozenset())

@@ -1,21 +1,23 @@
-"""`segment NAME`: what the url captures as {NAME}."""
+"""`segment NAME`: what the url captures as {NAME}. `segment NAME as int`: as a number, however it is spelled."""
 
 from __future__ import annotations
 
+from diana.actors.number import conversion_from_argument
 from diana.core.actor import Actor, Identity, Surroundings
 from diana.core.errors import ConfigError
 
 
 def _identity(argument: str, surroundings: Surroundings) -> Identity:
     captures = dict(surroundings.url.captures)
-    if argument not in captures:
+    name, convert = conversion_from_argument(argument)
+    if name not in captures:
         known = ", ".join(f"{{{name}}}" for name in captures) or "nothing"
         raise ConfigError(
             f"the url {surroundings.url.spelling} captures {known}; "
-            f"write {{{argument}}} into it, or name one it captures"
+            f"write {{{name}}} into it, or name one it captures"
         )
-    place = captures[argument]
-    return lambda request: request.segments[place]
+    place = captures[name]
+    return lambda request: convert(request.segments[place])
 
 
-segment = Actor(_identity, argument="NAME")
+segment = Actor(_identity, argument="NAME", needs_url=True, kinds=frozenset())

@@ -13,7 +13,7 @@ from diana.cli.output import echo_json, format_option
 from diana.core.decision import Decision
 from diana.core.duration import SECOND_US
 from diana.core.errors import ConfigError
-from diana.core.path import path_of_segments
+from diana.core.path import Reading, path_of_segments
 from diana.core.policy import Policy
 from diana.core.request import Request, printable
 from diana.core.rule import Rule
@@ -104,16 +104,19 @@ def _json_of_rule(rule: Rule, decision: Decision) -> dict[str, Any]:
 
 def drawn(guard: Guard, request: Request) -> Iterator[str]:
     verdict = guard.check(request)
-    path = path_of_segments(request.segments)
+    readings = guard.policy.readings(request)
+    paths = [printable(path_of_segments(reading)) for reading in readings]
     yield f"{printable(request.method)} {printable(request.path)} from {printable(request.peer or '')}"
-    if path != request.path:
-        yield f"│  read as {printable(path)}"
+    if not paths:
+        yield "│  it may be read in too many ways: every rule applies whose words are all in it"
+    elif paths != [request.path]:
+        yield f"│  read as {' and as '.join(paths)}"
     for number, (rule, decision) in enumerate(
         zip(verdict.rules, verdict.decisions, strict=True), 1
     ):
         yield "│"
         yield f"├─ {number}. {click.style(rule.name, bold=True)}{_line(rule)}"
-        yield from (f"│     {line}" for line in _described(rule, decision, path))
+        yield from (f"│     {line}" for line in _described(rule, decision, request, readings))
     if not verdict.rules:
         yield "│"
         yield "├─ no rule is asked"
@@ -123,7 +126,11 @@ def drawn(guard: Guard, request: Request) -> Iterator[str]:
     yield from _left_out(guard.policy, verdict.rules, request)
 
 
-def _described(rule: Rule, decision: Decision, path: str) -> Iterator[str]:
+def _described(
+    rule: Rule, decision: Decision, request: Request, readings: tuple[Reading, ...]
+) -> Iterator[str]:
+    covered = [path_of_segments(one) for one in readings if rule.url.covers_path(one)]
+    path = covered[0] if covered else request.path
     yield f"url     {rule.url.spelling} covers {printable(path)}" + (
         f", {', '.join(sorted(rule.methods))} only" if rule.methods else ""
     )

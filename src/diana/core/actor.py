@@ -12,6 +12,9 @@ from diana.core.url import Url
 Identity = Callable[[Request], str | None]
 """Who is asking? None if the request does not say."""
 
+KINDS = frozenset({"account", "device"})
+"""Identities that the setting `identity` defines, and that code may find (`account=` of a middleware)."""
+
 
 class Surroundings(NamedTuple):
     """What an actor may know of the rule it stands in."""
@@ -22,23 +25,26 @@ class Surroundings(NamedTuple):
     device: Identity
 
 
-def told_by_code(kind: str, otherwise: Identity) -> Identity:
+def identity_from_code(kind: str, otherwise: Identity) -> Identity:
     """What code found out about the request (`account=` of a middleware); else what the rules file says."""
 
     def identity(request: Request) -> str | None:
-        told = request.identities
-        if told is None or kind not in told:
+        by_code = request.identities
+        if by_code is None or kind not in by_code:
             return otherwise(request)
-        found = told[kind]
-        if isinstance(found, Exception):
-            raise found
-        return found
+        value = by_code[kind]
+        if isinstance(value, Exception):
+            raise value
+        return value
 
     return identity
 
 
 class Actor(NamedTuple):
-    """`header X-Tenant` is made by `header`, given `X-Tenant`."""
+    """`header X-Tenant` is made by `header`, given `X-Tenant`.
+
+    The defaults suit an actor of which nothing is known; those that come with Diana say more, and cost less for it.
+    """
 
     identity: Callable[[str, Surroundings], Identity]
     """Check what can be checked at load (ConfigError); look up per request what it returns."""
@@ -48,3 +54,15 @@ class Actor(NamedTuple):
     """Its values are counted by their digest."""
     any_case: bool = False
     """The argument means the same in capitals and in small letters."""
+    also_written: tuple[str, ...] = ()
+    """Other words for it."""
+    constant: str | None = None
+    """Its value, if that is the same for every request: then it says nothing in a combination."""
+    needs_url: bool = False
+    """It means something under a rule's url only, not in `identity`."""
+    same_everywhere: bool = False
+    """It does not look at `Surroundings.url`: all rules may share one."""
+    reads_path: bool = True
+    """What it finds may be another for another reading of the path: it is asked once for each."""
+    kinds: frozenset[str] = KINDS
+    """Which of the identities that code may find it looks at; others are not asked for its sake."""

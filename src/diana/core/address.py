@@ -1,6 +1,7 @@
 """Whose address? The socket's, or what a trusted proxy says it was.
 
-IPv4 in IPv6 clothes is undressed first; then IPv6 is cut to its /64, which is what one household or one attacker owns.
+IPv4 in IPv6 clothes (mapped, 6to4, NAT64) is undressed first; then IPv6 is cut to its /64, which is what one household or one attacker
+owns. Whether a proxy is trusted is asked of the address as it is: no client gets into 10.0.0.0/8 by way of 2002:a00:1::.
 """
 
 from __future__ import annotations
@@ -12,10 +13,11 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_add
 from diana.core.errors import ConfigError
 from diana.core.request import Request
 
+NAT64 = IPv6Network("64:ff9b::/96")
 LONGEST = 64
 """No address is longer; what is, is cut before it is remembered."""
 MOST_HOPS = 64
-"""Hops looked at, from the right: nobody has more proxies than that."""
+"""Hops looked at, from the right: no chain of proxies is longer."""
 
 
 @lru_cache(8_192)
@@ -28,7 +30,8 @@ def address_from_text(text: str) -> str | None:
     if address is None:
         return None
     if isinstance(address, IPv6Address):
-        return str(IPv6Network((int(address) >> 64 << 64, 64)))
+        inner = _ipv4_inside(address)
+        return str(inner or IPv6Network((int(address) >> 64 << 64, 64)))
     return str(address)
 
 
@@ -108,3 +111,10 @@ def ip_from_text(text: str) -> IPv4Address | IPv6Address | None:
     if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
         return address.ipv4_mapped
     return address
+
+
+def _ipv4_inside(address: IPv6Address) -> IPv4Address | None:
+    """The host behind a translator: a household has one IPv4 address, and with it a whole /48 of 6to4."""
+    if address in NAT64:
+        return IPv4Address(int(address) & 0xFFFF_FFFF)
+    return address.sixtofour

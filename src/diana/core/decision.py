@@ -79,7 +79,7 @@ class Decision(NamedTuple):
 
     @property
     def delay(self) -> float:
-        """Seconds an admitted request has to wait for its turn (leaky bucket only)."""
+        """Seconds an admitted request has to wait in the queue (leaky bucket only)."""
         return self.outcome[4] / 1_000_000
 
 

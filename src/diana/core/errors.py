@@ -101,6 +101,6 @@ class LimitExceeded(DianaError):
 
 
 def shown(value: object) -> str:
-    """What somebody wrote, short enough for a message."""
+    """What the user wrote, short enough for a message."""
     text = repr(value)
     return text if len(text) <= 40 else f"{text[:37]}..."

@@ -1,4 +1,4 @@
-"""Several-step talk, written once: a generator yields what to do and is sent the answer.
+"""Exchanges of several steps, written once: a generator yields what to do and is sent the answer.
 
 The generator knows no threads, sockets or event loop. `drive` does what it says, `adrive` does the same with `await`.
 """

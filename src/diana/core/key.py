@@ -21,7 +21,7 @@ def key_from_value(value: str) -> str:
 
 
 def key_from_secret(value: str) -> str:
-    """`#` and a digest: what a header or a cookie holds is nobody's business."""
+    """`#` and a digest: what a header or a cookie holds may be a credential."""
     return _remembered(value) if len(value) <= LONGEST_REMEMBERED else f"#{digest(value)}"
 
 

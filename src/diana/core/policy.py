@@ -9,7 +9,9 @@ from typing import NamedTuple
 
 from diana.core.address import Proxies
 from diana.core.filter import FilterLine
-from diana.core.path import is_straight, path_of_segments, segments_of_path
+from diana.core.match import Match
+from diana.core.mount import Readings, readings_under_mounts
+from diana.core.path import Reading, path_of_segments, readings_of_path, words_of_path
 from diana.core.request import Request, printable
 from diana.core.rule import Body, Place, Rule
 from diana.core.tree import SegmentTree
@@ -18,6 +20,8 @@ from diana.core.url import Url
 LONGEST_REMEMBERED = 256
 """Paths up to this length are matched once; a client that invents paths pays for it, not the others."""
 LONGEST_METHOD = 32
+MOST_MATCHES = 4_096
+"""Different sets of rules that are remembered, or twice as many as there are rules."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +51,8 @@ class Settings:
     """How many share a limit, while it is not known."""
     rules_from: RulesFrom | None = None
     proxies: Proxies = field(default_factory=Proxies)
+    mounts: tuple[Reading, ...] = ()
+    """Prefixes under which the same handlers are reached too."""
     answer: Answer = field(default_factory=Answer)
     filters: tuple[FilterLine, ...] = ()
 
@@ -79,28 +85,32 @@ class Policy:
         """Urls that the rules of a block leave alone, each with the block's number."""
         self._by_method = any(rule.methods is not None for rule in rules)
         # Of a thing apart, not of our own method: a circle would leave every replaced policy to the garbage collector.
-        self._matched = _Matching(self.rules, exempt).matched
+        self._matched = _Matching(self.rules, exempt, self.settings.mounts).matched
         self._remembered = lru_cache(4_096)(self._matched)
-        self.has_shadows = any(rule.mode == "shadow" for rule in rules)
-        self.all_global = all(rule.scope == "global" for rule in rules) and not self.has_shadows
-        """One question to the shared store answers for all."""
-        self.has_queues = any(rule.meter.algorithm.code == "LB" for rule in rules)
 
-    def match(self, request: Request) -> tuple[Rule, ...]:
+    def match(self, request: Request) -> Match:
         """Every rule whose url covers the request. `HEAD` counts as `GET`."""
-        path = request.path
+        path, mount = request.path, request.mount
+        if mount:
+            matched = self._matched if len(path + mount) > LONGEST_REMEMBERED else self._remembered
+            return matched(path, request.method[:LONGEST_METHOD], mount)
         matched = self._remembered if len(path) <= LONGEST_REMEMBERED else self._matched
         return matched(path, request.method[:LONGEST_METHOD]) if self._by_method else matched(path)
+
+    def readings(self, request: Request) -> tuple[Reading, ...]:
+        """Every way in which the path may be read, the canonical one first; none if they are too many."""
+        found = readings_under_mounts(request.path, request.mount, self.settings.mounts)
+        return () if found is None else found.all
 
     def why_not(self, rule: Rule, request: Request) -> str:
         """Why a rule is not asked about a request, in words."""
         path = printable(path_of_segments(request.segments))
-        if not rule.url.covers_path(request.segments):
+        if not any(rule is other for other in self._matched(request.path, None, request.mount)):
+            if rule.url.covers_path(request.segments):
+                return f"{path} is excepted"
             return f"its url {rule.url.spelling} does not cover {path}"
         if rule.methods is not None and counted_as(request.method) not in rule.methods:
             return f"it is for {', '.join(sorted(rule.methods))} only"
-        if rule not in self.match(request):
-            return f"{path} is excepted"
         if rule.missing == "skip" and rule.key_of(request) is None:
             return f"the request has no {rule.actor}, and missing is skip"
         return "another rule had denied already"
@@ -109,29 +119,83 @@ class Policy:
 class _Matching:
     """Which rules cover a path?"""
 
-    def __init__(self, rules: tuple[Rule, ...], exempt: Sequence[tuple[Url, int]]) -> None:
+    def __init__(
+        self,
+        rules: tuple[Rule, ...],
+        exempt: Sequence[tuple[Url, int]],
+        mounts: tuple[Reading, ...],
+    ) -> None:
         self._tree = SegmentTree((rule.url, rule) for rule in rules)
         self._exempt = SegmentTree(exempt)
+        self._mounts = mounts
         self._rank = {id(rule): rank for rank, rule in enumerate(rules)}
         self._branches = any(None in rule.url.segments for rule in rules)
         self._exempts = bool(exempt)
+        self._plain = (
+            not self._branches and not exempt and all(rule.methods is None for rule in rules)
+        )
+        """The last node on the way down a path says it all."""
+        self._matches: dict[tuple[int, ...], Match] = {}
 
-    def matched(self, path: str, method: str | None = None) -> tuple[Rule, ...]:
-        segments = segments_of_path(path)
+    def matched(self, path: str, method: str | None = None, mount: str = "") -> Match:
+        if mount or self._mounts:
+            readings = readings_under_mounts(path, mount, self._mounts)
+            return self._match_of_several(path, readings, method)
+        read = readings_of_path(path)
+        if read is None or len(read) > 1:
+            return self._match_of_several(path, None if read is None else Readings(read), method)
+        (segments,) = read
+        if self._plain:
+            node, _ = self._tree.descend(segments)
+            if node.match is None:
+                node.match = self._match_of(node.so_far)
+            match: Match = node.match
+            return match
         rules = self._tree.covering(segments)
         if self._branches:
             rules = tuple(sorted(rules, key=self._rank_of))
-        # A detour into an exempted path may lead elsewhere on a server that reads it otherwise.
-        if self._exempts and is_straight(path):
+        if self._exempts:
             left_alone = self._exempt.covering(segments)
             rules = tuple(rule for rule in rules if rule.block not in left_alone)
-        if method is not None:
-            counted = counted_as(method)
-            rules = tuple(rule for rule in rules if rule.methods is None or counted in rule.methods)
-        return rules
+        return self._match_of(_of_method(rules, method))
+
+    def _match_of_several(self, path: str, readings: Readings | None, method: str | None) -> Match:
+        """The rules of every reading; what is excepted is so in all that the client may have meant."""
+        covering: dict[int, Rule] = {}
+        if readings is None:
+            covering = {id(rule): rule for rule in self._tree.within(words_of_path(path))}
+        else:
+            for reading in readings.all:
+                covering |= {id(rule): rule for rule in self._tree.covering(reading)}
+        rules = tuple(sorted(covering.values(), key=self._rank_of))
+        if self._exempts and readings is not None:
+            alone = (set(self._exempt.covering(reading)) for reading in readings.sent)
+            left_alone = set.intersection(*alone)
+            rules = tuple(rule for rule in rules if rule.block not in left_alone)
+        rules = _of_method(rules, method)
+        if any(rule.reads_path for rule in rules):
+            return Match(rules, () if readings is None else readings.all)
+        return self._match_of(rules)
+
+    def _match_of(self, rules: tuple[Rule, ...]) -> Match:
+        """The same for the same rules, whichever path they cover. By identity: a rule's own equality looks at every field of it."""
+        ids = tuple(map(id, rules))
+        match = self._matches.get(ids)
+        if match is None:
+            if len(self._matches) >= max(MOST_MATCHES, 2 * len(self._rank)):
+                self._matches.clear()
+            match = self._matches[ids] = Match(rules)
+        return match
 
     def _rank_of(self, rule: Rule) -> int:
         return self._rank[id(rule)]
+
+
+def _of_method(rules: tuple[Rule, ...], method: str | None) -> tuple[Rule, ...]:
+    if method is None:
+        return rules
+    counted = counted_as(method)
+    return tuple(rule for rule in rules if rule.methods is None or counted in rule.methods)
 
 
 def counted_as(method: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import unquote_plus
 
 from diana.core.errors import ConfigError, shown
-from diana.core.path import segments_of_path
+from diana.core.path import Reading, segments_of_path
 
 MOST_FIELDS = 1_000
 """Query parameters and cookies looked at: a client may send a million."""
@@ -20,7 +20,8 @@ _TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 class Request:
     """`Request("GET", "/search", {"X-Account-Id": "alice"}, "q=shoes", peer="203.0.113.9")`.
 
-    `path` is as it was sent, still percent-encoded; `query` is what stood behind the `?`; `peer` is the address of the socket.
+    `path` is as it was sent, still percent-encoded; `query` is what stood behind the `?`; `peer` is the address of the socket; `mount`
+    is where the application is mounted (`root_path`, `SCRIPT_NAME`), be it part of the path or not.
     """
 
     __slots__ = (
@@ -29,6 +30,7 @@ class Request:
         "headers",
         "identities",
         "method",
+        "mount",
         "path",
         "peer",
         "query",
@@ -41,9 +43,11 @@ class Request:
         headers: Mapping[str, str] | Iterable[tuple[str, str]] = (),
         query: str = "",
         peer: str | None = None,
+        mount: str = "",
     ) -> None:
         self.method = method
         self.path = path
+        self.mount = mount
         self.headers = headers
         self.query = query
         self.peer = peer
@@ -57,10 +61,14 @@ class Request:
 
     @property
     def segments(self) -> tuple[str, ...]:
-        """The path in its one canonical spelling."""
+        """The canonical reading of the path; while a rule counts by another one, that."""
         if self._segments is None:
             self._segments = segments_of_path(self.path)
         return self._segments
+
+    def read_as(self, reading: Reading | None) -> None:
+        """Another reading of the path; None: the canonical one."""
+        self._segments = reading
 
     def header_lines(self, name: str) -> list[str]:
         """Every line of a header, in order; the name in lower case."""
@@ -75,7 +83,7 @@ class Request:
         return None if lines is None else one_of(lines)
 
     def _read_headers(self) -> dict[str, str | list[str]]:
-        """By name; a list only where a header comes twice, so that what is kept of most requests is nothing but strings."""
+        """By name; a list only where a header comes twice, so that what remains of most requests is nothing but strings."""
         fields: dict[str, str | list[str]] = {}
         headers: Any = self.headers
         # A dictionary is told at once; asking whether something is a Mapping costs as much as reading two headers.
@@ -139,11 +147,11 @@ def one_of(values: Sequence[str], complete: bool = True) -> str | None:
     """Who says two things must not choose which of them is counted."""
     if len(values) == 1 and complete:
         return values[0].strip() or None
-    given = {value.strip() for value in values}
-    given.discard("")
-    if len(given) > 1 or not complete:
+    different = {value.strip() for value in values}
+    different.discard("")
+    if len(different) > 1 or not complete:
         raise Contradiction
-    return given.pop() if given else None
+    return different.pop() if different else None
 
 
 def _unquoted(value: str) -> str:

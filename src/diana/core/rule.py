@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from diana.core.actor import KINDS
 from diana.core.meter import Meter
 from diana.core.request import Request
 from diana.core.url import Url
@@ -43,6 +44,10 @@ class Rule:
     block: int
     """The number of its block; `except` leaves all rules of a block alone."""
     place: Place | None = None
+    reads_path: bool = True
+    """Its key may be another for another reading of the path."""
+    kinds: frozenset[str] = KINDS
+    """Which identities that code may find its actors look at."""
 
     @property
     def rpu(self) -> int:

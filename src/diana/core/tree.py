@@ -6,7 +6,7 @@ Every node knows all items on the way down to it, so where no `*` or `{name}` br
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from diana.core.url import Url
 
@@ -14,7 +14,7 @@ Item = TypeVar("Item")
 
 
 class Node(Generic[Item]):
-    __slots__ = ("any", "children", "own", "so_far")
+    __slots__ = ("any", "children", "match", "own", "so_far")
 
     def __init__(self) -> None:
         self.own: tuple[Item, ...] = ()
@@ -22,6 +22,8 @@ class Node(Generic[Item]):
         """Its own items and those of all nodes above."""
         self.children: dict[str, Node[Item]] | None = None
         self.any: Node[Item] | None = None
+        self.match: Any = None
+        """What the tree's owner remembers of `so_far`."""
 
 
 class SegmentTree(Generic[Item]):
@@ -36,17 +38,37 @@ class SegmentTree(Generic[Item]):
 
     def covering(self, segments: tuple[str, ...]) -> tuple[Item, ...]:
         """Items of every url that is a prefix of the path, shorter urls first."""
+        node, place = self.descend(segments)
+        if node.any is None or place == len(segments):
+            return node.so_far
+        return (*node.so_far, *self._branching(node, segments[place:]))
+
+    def descend(self, segments: tuple[str, ...]) -> tuple[Node[Item], int]:
+        """The last node on the way down before one branches, and how many segments lead there."""
         node = self._root
-        for place, segment in enumerate(segments):
-            if node.any is not None:
-                return (*node.so_far, *self._branching(node, segments[place:]))
-            if node.children is None:
+        place = 0
+        for segment in segments:
+            if node.any is not None or node.children is None:
                 break
             child = node.children.get(segment)
             if child is None:
                 break
             node = child
-        return node.so_far
+            place += 1
+        return node, place
+
+    def within(self, words: frozenset[str]) -> tuple[Item, ...]:
+        """Items of every url whose own words are all among these, in whatever order."""
+        found: list[Item] = []
+        waiting = [self._root]
+        while waiting:
+            node = waiting.pop()
+            found += node.own
+            if node.any is not None:
+                waiting.append(node.any)
+            if node.children is not None:
+                waiting += [node.children[word] for word in words & node.children.keys()]
+        return tuple(found)
 
     def _branching(self, node: Node[Item], segments: tuple[str, ...]) -> Iterable[Item]:
         """Where a segment may be its own word or anything, both ways are gone."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from diana.core.decision import NEVER, Decision
+from diana.core.match import Match
 from diana.core.request import Request, printable
 from diana.core.rule import Rule
 
@@ -17,7 +18,8 @@ class Verdict(NamedTuple):
     """Seconds to hold the request: the longest of its rules'."""
     denied_by: Rule | None
     """The first rule that denies."""
-    rules: tuple[Rule, ...]
+    match: Match
+    """The rules that were asked."""
     decisions: tuple[Decision, ...]
     version: str
     """Of the rules that decided."""
@@ -27,11 +29,16 @@ class Verdict(NamedTuple):
         return self.allowed
 
     @property
+    def rules(self) -> tuple[Rule, ...]:
+        return self.match.rules
+
+    @property
     def denial(self) -> Decision | None:
         """The decision of the rule that denies."""
         if self.denied_by is None:
             return None
-        return self.decisions[self.rules.index(self.denied_by)]
+        asked = zip(self.rules, self.decisions, strict=True)
+        return next(said for rule, said in asked if rule is self.denied_by and not said)
 
     def explain(self) -> str:
         """Which rules were asked, in which order, by which keys, and what they said."""

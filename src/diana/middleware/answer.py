@@ -1,7 +1,7 @@
 """What a client is told: header lines if it may pass, a whole answer if not.
 
-Pure: no I/O, no clock. Everything that depends on the rules alone is computed once per policy. What is written for one denial is
-kept for the next: in a flood of denied requests most of them get the same words.
+Pure: no I/O, no clock. Everything that depends on the rules alone is computed once per policy. What is composed for one denial is
+remembered for the next: in a flood of denied requests most of them get the same words.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from math import inf
 from typing import NamedTuple
 
 from diana.core.decision import NEVER, Decision
+from diana.core.match import Match
 from diana.core.policy import Policy
 from diana.core.rule import Body, Rule
 from diana.core.verdict import Verdict
 from diana.middleware.accept import HTML, JSON, TEXT, preferred_kind
 from diana.middleware.fields import (
     LARGEST,
-    policy_item,
+    announce,
     policy_name,
     quoted,
     seconds_to_retry,
@@ -30,8 +31,12 @@ from diana.middleware.fields import (
 Fields = list[tuple[bytes, bytes]]
 """Header lines as ASGI has them: names in small letters."""
 
-MOST_KEPT = 4_096
-"""Tuples of rules, and bodies, that are remembered."""
+MOST_COMPOSED = 4_096
+"""Bodies that are remembered."""
+PROBLEM_TYPES = "https://iana.org/assignments/http-problem-types#"
+EXCEEDED = PROBLEM_TYPES + "quota-exceeded"
+REDUCED = PROBLEM_TYPES + "temporary-reduced-capacity"
+"""While the store is lost, a node counts by itself: the IETF's draft has a name for that."""
 KINDS = (JSON, TEXT, HTML)
 WITHOUT_BODY = (204, 205, 304)
 
@@ -48,21 +53,11 @@ _PAGE = """\
 
 
 class Denial(NamedTuple):
-    """A whole answer. The body is there for HEAD too; whoever sends it leaves it out."""
+    """A whole answer. The body is there for HEAD too; the sender leaves it out."""
 
     status: int
     headers: Fields
     body: bytes
-
-
-class _Told(NamedTuple):
-    """What is always said of the rules that were asked, whatever they decided."""
-
-    policy: tuple[bytes, bytes]
-    """The line `RateLimit-Policy: "name";q=100;w=60, …`."""
-    template: bytes
-    """`"name";r=%d;t=%d, …`, of the enforced ones."""
-    shadows: bool
 
 
 class Answers:
@@ -74,11 +69,7 @@ class Answers:
         self._ietf = "ietf" in self._answer.headers
         self._legacy = "legacy" in self._answer.headers
         self._retry_after = "retry-after" in self._answer.headers
-        self._ours = frozenset(map(id, policy.rules))
-        # By identity, and what is identified is kept: a rule's own equality looks at every field of it.
-        self._told: dict[tuple[int, ...], _Told] = {}
-        self._seen: dict[int, tuple[tuple[Rule, ...], _Told]] = {}
-        self._written = lru_cache(MOST_KEPT)(_written)
+        self._compose = lru_cache(MOST_COMPOSED)(_compose)
 
     def of(self, policy: Policy) -> Answers:
         """These, or those of another policy: rules may be exchanged at any time."""
@@ -86,54 +77,58 @@ class Answers:
 
     def fields(self, verdict: Verdict) -> Fields:
         """Header lines of an allowed answer. Rules in the shadow are not in them."""
-        rules, decisions = verdict.rules, verdict.decisions
-        seen = self._seen.get(id(rules))
-        told = seen[1] if seen is not None and seen[0] is rules else self._notice(rules)
-        if told.shadows:
-            asked = zip(rules, decisions, strict=True)
-            decisions = tuple(decision for rule, decision in asked if rule.mode == "enforce")
+        match, decisions = verdict.match, verdict.decisions
+        if match.repeats:
+            match, decisions = _once_per_rule(match, decisions)
+        announcement = match.announcement or announce(match)
+        if match.shadows:
+            decisions = tuple(decisions[place] for place in match.enforced)
         if not decisions:
             return []
         fields: Fields = []
         if self._ietf:
             numbers: list[int] = []
-            for decision in decisions:
-                outcome = decision.outcome
-                remaining = outcome[1]
+            for decision, (full_us, one_us, of) in zip(decisions, announcement.paces, strict=True):
+                _, remaining, _, reset_us, _ = decision.outcome
+                # Until there is more than what remains. A share of a limit, while the store is lost, has another pace.
+                more_us = reset_us - full_us + (remaining + 1) * one_us // of
+                if not 0 < more_us <= reset_us:
+                    more_us = reset_us
                 numbers += (
                     remaining if remaining < LARGEST else LARGEST,
-                    -(-outcome[3] // 1_000_000),
+                    -(-more_us // 1_000_000),
                 )
-            fields += told.policy, (b"ratelimit", told.template % tuple(numbers))
+            line = (b"ratelimit", announcement.template % tuple(numbers))
+            fields += announcement.policy, line
         if self._legacy:
             fields += _legacy(min(decisions, key=_remaining))
         return fields
 
     def denial(self, verdict: Verdict) -> Denial:
         """Status, header lines and body for a denied request."""
-        asked = [
-            (rule, decision)
-            for rule, decision in zip(verdict.rules, verdict.decisions, strict=True)
-            if rule.mode == "enforce"
-        ]
+        match, decisions = verdict.match, verdict.decisions
+        if match.repeats:
+            match, decisions = _once_per_rule(match, decisions)
+        asked = [(match.rules[place], decisions[place]) for place in match.enforced]
         denying = [(rule, decision) for rule, decision in asked if not decision]
         retry = seconds_to_retry([decision for _, decision in denying])
         first = verdict.denied_by
         status = (first and first.status) or self._answer.status
         body = self._body(first)
         names = tuple(rule.name for rule, _ in denying)
+        problem = REDUCED if denying and denying[0][1].degraded else EXCEEDED
         kinds = tuple(kind for kind in KINDS if getattr(body, kind) is not None) or KINDS
         kind = preferred_kind(_accepted(verdict), kinds)
         if getattr(body, kind) is not None:
             # Somebody's own words are the same for all; written down once for each wait, they would fill the memory.
-            described, content = self._written(status, body, kind, (), None)
+            described, content = self._compose(status, body, kind, problem, (), None)
         else:
-            described, content = self._written(status, body, kind, names, retry)
+            described, content = self._compose(status, body, kind, problem, names, retry)
         headers = [(b"cache-control", b"no-store"), *described]
         if self._retry_after and retry is not None:
             headers.append((b"retry-after", str(retry).encode()))
         if self._ietf and asked:
-            headers.append(self._tell(verdict.rules).policy)
+            headers.append((match.announcement or announce(match)).policy)
             limits = ", ".join(_exhausted(rule, decision) for rule, decision in denying)
             headers.append((b"ratelimit", limits.encode("ascii")))
         if self._legacy and denying:
@@ -141,43 +136,27 @@ class Answers:
         return Denial(status, headers, content)
 
     def has_words_for(self, verdict: Verdict) -> bool:
-        """Whether somebody has written a body for this denial."""
+        """Whether the rules file has a body of its own for this denial."""
         return any(kind is not None for kind in self._body(verdict.denied_by))
 
     def _body(self, first: Rule | None) -> Body:
         return self._answer.body if first is None or first.body is None else first.body
 
-    def _notice(self, rules: tuple[Rule, ...]) -> _Told:
-        """The next request to the same path is given the same tuple of rules, and finds at once what is told of them."""
-        told = self._tell(rules)
-        if self._ours.issuperset(map(id, rules)):
-            if len(self._seen) >= MOST_KEPT:
-                self._seen.clear()
-            self._seen[id(rules)] = rules, told
-        return told
 
-    def _tell(self, rules: tuple[Rule, ...]) -> _Told:
-        """Kept for whoever is asked by the same rules, be it in another tuple: a denial makes its own.
-
-        Not if they are no longer ours: rules may have been exchanged while a request was judged by the former ones.
-        """
-        ids = tuple(map(id, rules))
-        told = self._told.get(ids)
-        if told is None:
-            told = _told(rules)
-            if self._ours.issuperset(ids):
-                if len(self._told) >= MOST_KEPT:
-                    self._told.clear()
-                self._told[ids] = told
-        return told
+def _once_per_rule(
+    match: Match, decisions: tuple[Decision, ...]
+) -> tuple[Match, tuple[Decision, ...]]:
+    """A rule that counts by the path may be asked once per reading of it: its tightest decision is told."""
+    tightest: dict[int, int] = {}
+    for place, rule in enumerate(match.rules):
+        first = tightest.setdefault(id(rule), place)
+        tightest[id(rule)] = max(first, place, key=lambda one: _tightness(decisions[one]))
+    places = tuple(tightest.values())
+    return match.pick(places), tuple(decisions[place] for place in places)
 
 
-def _told(rules: tuple[Rule, ...]) -> _Told:
-    enforced = [rule for rule in rules if rule.mode == "enforce"]
-    policy = ", ".join(policy_item(rule) for rule in enforced)
-    template = ", ".join(quoted(rule.name).replace("%", "%%") + ";r=%d;t=%d" for rule in enforced)
-    line = (b"ratelimit-policy", policy.encode("ascii"))
-    return _Told(line, template.encode("ascii"), len(enforced) < len(rules))
+def _tightness(decision: Decision) -> tuple[float, int]:
+    return (0.0 if decision else _wait_us(decision), -_remaining(decision))
 
 
 def _exhausted(rule: Rule, decision: Decision) -> str:
@@ -209,8 +188,8 @@ def _accepted(verdict: Verdict) -> list[str]:
     return verdict.request.header_lines("accept")
 
 
-def _written(
-    status: int, body: Body, kind: str, names: tuple[str, ...], retry: int | None
+def _compose(
+    status: int, body: Body, kind: str, problem: str, names: tuple[str, ...], retry: int | None
 ) -> tuple[Fields, bytes]:
     """The body, and the header lines that describe it."""
     if status in WITHOUT_BODY:
@@ -218,7 +197,7 @@ def _written(
     own: str | None = getattr(body, kind)
     if kind == JSON:
         media = b"application/problem+json" if own is None else b"application/json"
-        text = _problem(status, names, retry) if own is None else own
+        text = _problem(status, problem, names, retry) if own is None else own
     elif kind == TEXT:
         media = b"text/plain; charset=utf-8"
         text = f"{detail_of(retry)}\n" if own is None else own
@@ -230,10 +209,10 @@ def _written(
     return [(b"content-type", media), (b"content-length", str(len(content)).encode())], content
 
 
-def _problem(status: int, names: tuple[str, ...], retry: int | None) -> str:
+def _problem(status: int, kind: str, names: tuple[str, ...], retry: int | None) -> str:
     """RFC 9457. Nothing in it says who was counted: not the key, not the address."""
     problem: dict[str, object] = {
-        "type": "about:blank",
+        "type": "about:blank" if retry is None else kind,
         "title": _title(status),
         "status": status,
         "detail": detail_of(retry),

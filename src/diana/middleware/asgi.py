@@ -1,6 +1,6 @@
 """Rules in front of an ASGI app: Starlette, FastAPI, Litestar, Quart, Django, your own.
 
-What happens to a request, in order: it is read, judged, answered if denied; held if a leaky bucket says so; passed on with a `send` that
+What happens to a request, in order: it is read, judged, answered if denied; delayed if a leaky bucket says so; passed on with a `send` that
 adds header lines to the one message that begins the response. All other messages pass as they are.
 """
 
@@ -18,9 +18,9 @@ from diana.core.request import Request, one_of
 from diana.core.verdict import Verdict
 from diana.guard import AsyncGuard
 from diana.middleware.answer import Answers, Fields
-from diana.middleware.given import either, opened
-from diana.middleware.held import Held
-from diana.middleware.identity import Finder, Finders, afound
+from diana.middleware.delay import WAITING, DelayedRequest, deny_instead
+from diana.middleware.identity import Finder, Finders, afind
+from diana.middleware.opening import check_options, open_guard
 from diana.waiting import Timer
 
 Scope = MutableMapping[str, Any]
@@ -52,6 +52,8 @@ class ScopeRequest(Request):
         # As the client sent it, whatever an app was mounted at: rules are written for what clients see.
         self.path = raw.decode("utf-8", "surrogateescape") if raw else _path_of_mounted(scope)
         self.headers = scope["headers"]
+        root = scope.get("root_path")
+        self.mount = quote(root, errors="surrogateescape") if root else ""
         self.query = scope.get("query_string", b"").decode("latin-1")
         self.peer = client[0] if client else None
         self.identities = None
@@ -79,8 +81,8 @@ class ScopeRequest(Request):
 class RateLimitMiddleware:
     """`app.add_middleware(RateLimitMiddleware, rules="diana.yaml")`, or `RateLimitMiddleware(app, …)` around any ASGI app.
 
-    `rules` is a file or a Policy, and the middleware closes what it opens when the app's lifespan ends; a `guard` is closed by whoever
-    made it. `account` and `device` are functions, plain or async, of a `Request` that has the `scope` too.
+    `rules` is a file or a Policy, and the middleware closes what it opens when the app's lifespan ends; a `guard` is closed by its
+    owner. `account` and `device` are functions, plain or async, of a `Request` that has the `scope` too.
     """
 
     def __init__(
@@ -96,10 +98,10 @@ class RateLimitMiddleware:
         observers: Sequence[str | Observer] = (),
     ) -> None:
         self.app = app
-        either(guard, rules, store, clock, observers)
-        self._opened = partial(opened, AsyncGuard, rules, store, clock, observers)
+        check_options(guard, rules, store, clock, observers)
+        self._open = partial(open_guard, AsyncGuard, rules, store, clock, observers)
         self._owned, self._closed = guard is None, False
-        self.guard = self._opened() if guard is None else guard
+        self.guard = self._open() if guard is None else guard
         self._timer = Timer(self.guard.clock)
         finders = Finders(account, device)
         self._finders = finders if finders else None
@@ -119,10 +121,10 @@ class RateLimitMiddleware:
             if not verdict.allowed:
                 await self._refuse(scope, receive, send, verdict)
             elif verdict.delay:
-                await self._hold(scope, receive, send, verdict)
+                await self._delay(scope, receive, send, verdict)
             else:
                 fields = self._answers.fields(verdict)
-                await self.app(scope, receive, _adding(fields, send) if fields else send)
+                await self.app(scope, receive, _send_with(fields, send) if fields else send)
         elif kind == "lifespan":
             await self._live(scope, receive, send)
         else:
@@ -132,7 +134,7 @@ class RateLimitMiddleware:
         needed = finders.needed(self.guard.policy, request)
         if needed:
             request.identities = {
-                kind: await afound(finder, request) for kind, finder in needed.items()
+                kind: await afind(finder, request) for kind, finder in needed.items()
             }
 
     async def _refuse(self, scope: Scope, receive: Receive, send: Send, verdict: Verdict) -> None:
@@ -150,22 +152,27 @@ class RateLimitMiddleware:
         await send({"type": f"{response}.start", "status": status, "headers": headers})
         await send({"type": f"{response}.body", "body": body})
 
-    async def _hold(self, scope: Scope, receive: Receive, send: Send, verdict: Verdict) -> None:
-        """Until its turn comes; who leaves gives the place back."""
-        held = Held(receive)
+    async def _delay(self, scope: Scope, receive: Receive, send: Send, verdict: Verdict) -> None:
+        """Until its delay is over; a client that leaves gives its place back."""
+        if WAITING.is_full:
+            await self.guard.refund(verdict)
+            await self._refuse(scope, receive, send, deny_instead(verdict))
+            return
+        delayed = DelayedRequest(receive)
         try:
-            stayed = await held.stays(verdict.delay, self._timer)
+            with WAITING.place():
+                stayed = await delayed.wait(verdict.delay, self._timer)
         except BaseException:
             await self.guard.refund(verdict)
             raise
         try:
             if stayed:
                 fields = self._answers.fields(verdict)
-                await self.app(scope, held.receive, _adding(fields, send) if fields else send)
+                await self.app(scope, delayed.receive, _send_with(fields, send) if fields else send)
             else:
                 await self.guard.refund(verdict)
         finally:
-            held.close()
+            delayed.close()
 
     async def _live(self, scope: Scope, receive: Receive, send: Send) -> None:
         """What was opened here is closed after the app has shut down, and opened again if the app comes back."""
@@ -177,11 +184,11 @@ class RateLimitMiddleware:
             await send(message)
 
         if self._closed:
-            self.guard, self._closed = self._opened(), False
+            self.guard, self._closed = self._open(), False
         await self.app(scope, receive, noticing)
 
 
-def _adding(fields: Fields, send: Send) -> Send:
+def _send_with(fields: Fields, send: Send) -> Send:
     """`send` that adds header lines where the response begins.
 
     The app's own lines stay: `RateLimit` and its policy are lists, and lines of a list add up. Of the older fields, which are single

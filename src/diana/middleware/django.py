@@ -23,9 +23,10 @@ from diana.core.errors import ConfigError
 from diana.core.verdict import Verdict
 from diana.guard import AsyncGuard, Guard
 from diana.middleware.answer import Answers, Fields
-from diana.middleware.given import RULES_FILE, opened
-from diana.middleware.identity import Finder, Finders, afound, found, is_async
-from diana.middleware.wsgi import EnvironRequest, added, lines_from_fields
+from diana.middleware.delay import WAITING, deny_instead
+from diana.middleware.identity import Finder, Finders, afind, find, is_async
+from diana.middleware.opening import RULES_FILE, open_guard
+from diana.middleware.wsgi import EnvironRequest, lines_from_fields, lines_to_add
 from diana.waiting import Timer
 
 LISTS = ("RateLimit", "RateLimit-Policy")
@@ -41,15 +42,15 @@ class RateLimitMiddleware:
         self.get_response = get_response
         store, clock = _setting("STORE"), _setting("CLOCK")
         observers = [_imported(observer) for observer in _setting("OBSERVERS") or ()]
-        given = (_setting("RULES") or _rules_file(), store, clock, observers)
+        options = (_setting("RULES") or _rules_file(), store, clock, observers)
         account, device = _imported(_setting("ACCOUNT")), _imported(_setting("DEVICE"))
         self._is_async = iscoroutinefunction(get_response)
         if self._is_async:
             markcoroutinefunction(self)
-            self.aguard = opened(AsyncGuard, *given)
+            self.aguard = open_guard(AsyncGuard, *options)
             self._finders = Finders(_awaited(account), _awaited(device))
         else:
-            self.guard = opened(Guard, *given)
+            self.guard = open_guard(Guard, *options)
             self._finders = Finders(_called(account), _called(device))
         self._answers = Answers((self.aguard if self._is_async else self.guard).policy)
         self._timer = Timer(clock)
@@ -60,45 +61,49 @@ class RateLimitMiddleware:
         request, guard = _request(asked), self.guard
         if self._finders:
             needed = self._finders.needed(guard.policy, request)
-            request.identities = {kind: found(finder, asked) for kind, finder in needed.items()}
+            request.identities = {kind: find(finder, asked) for kind, finder in needed.items()}
         verdict = guard.check(request)
         answers = self._answers = self._answers.of(guard.policy)
         if not verdict.allowed:
             return _refusal(answers, verdict)
         if verdict.delay:
             self._timer.sleep(verdict.delay)
-        return _told(answers.fields(verdict), self.get_response(asked))
+        return _add_fields(answers.fields(verdict), self.get_response(asked))
 
     async def _acall(self, asked: HttpRequest) -> HttpResponse:
         request, guard = _request(asked), self.aguard
         if self._finders:
             needed = self._finders.needed(guard.policy, request)
             request.identities = {
-                kind: await afound(finder, asked) for kind, finder in needed.items()
+                kind: await afind(finder, asked) for kind, finder in needed.items()
             }
         verdict = await guard.check(request)
         answers = self._answers = self._answers.of(guard.policy)
         if not verdict.allowed:
             return _refusal(answers, verdict)
         if verdict.delay:
-            await self._hold(verdict)
-        return _told(answers.fields(verdict), await self.get_response(asked))
+            if WAITING.is_full:
+                await guard.refund(verdict)
+                return _refusal(answers, deny_instead(verdict))
+            await self._delay(verdict)
+        return _add_fields(answers.fields(verdict), await self.get_response(asked))
 
-    async def _hold(self, verdict: Verdict) -> None:
+    async def _delay(self, verdict: Verdict) -> None:
         """Django cancels the request of a client that leaves; then its place is given back."""
         try:
-            await self._timer.asleep(verdict.delay)
+            with WAITING.place():
+                await self._timer.asleep(verdict.delay)
         except BaseException:
             await self.aguard.refund(verdict)
             raise
 
 
 def user(request: HttpRequest) -> Any:
-    """Who is logged in, by primary key; nobody otherwise. The middleware has to stand behind the authentication's."""
-    found = getattr(request, "user", None)
-    if found is None:
+    """Who is logged in, by primary key; None otherwise. The middleware has to stand behind the authentication's."""
+    person = getattr(request, "user", None)
+    if person is None:
         raise ConfigError("there is no request.user; put diana behind AuthenticationMiddleware")
-    return found.pk if found.is_authenticated else None
+    return person.pk if person.is_authenticated else None
 
 
 def _refusal(answers: Answers, verdict: Verdict) -> HttpResponse:
@@ -107,9 +112,9 @@ def _refusal(answers: Answers, verdict: Verdict) -> HttpResponse:
     return HttpResponse(content, status=status, headers=dict(lines_from_fields(fields)))
 
 
-def _told(fields: Fields, response: HttpResponse) -> HttpResponse:
+def _add_fields(fields: Fields, response: HttpResponse) -> HttpResponse:
     """A response of Django has one line per name; lists are added to."""
-    for name, value in added(fields, response.headers):
+    for name, value in lines_to_add(fields, response.headers):
         own = response.headers.get(name)
         response.headers[name] = f"{own}, {value}" if own and name in LISTS else value
     return response
@@ -117,7 +122,9 @@ def _told(fields: Fields, response: HttpResponse) -> HttpResponse:
 
 def _request(asked: HttpRequest) -> EnvironRequest:
     # META is an environ in both stacks; but its PATH_INFO is decoded in two ways, and request.path in one.
-    return EnvironRequest(asked.META, quote(asked.path, errors="surrogateescape"))
+    path = quote(asked.path, errors="surrogateescape")
+    mount = quote(asked.META.get("SCRIPT_NAME") or "", errors="surrogateescape")
+    return EnvironRequest(asked.META, path, mount)
 
 
 def _setting(name: str) -> Any:

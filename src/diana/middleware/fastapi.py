@@ -1,5 +1,7 @@
 """A limit on a route, as a dependency: `Depends(RateLimit("10/minute"))`.
 
+FastAPI reads and validates the body before it runs dependencies: `fastapi_route.py` runs these limits before.
+
 Several on one route are all or nothing: what earlier ones charged is given back when a later one denies. They need no rules file
 and no middleware; they get along with both.
 """
@@ -31,13 +33,16 @@ from diana.core.verdict import Verdict
 from diana.guard import AsyncGuard
 from diana.middleware.answer import Answers, Denial, Fields, detail_of
 from diana.middleware.asgi import SINGLE, TRY_AGAIN_LATER, ScopeRequest
-from diana.middleware.identity import Finder, afound
+from diana.middleware.delay import WAITING, deny_instead
+from diana.middleware.identity import Finder, afind
 from diana.middleware.wsgi import lines_from_fields
 from diana.sources.rules import rules_from_bytes
 from diana.waiting import Timer
 
 CHARGED = "diana.charged"
 """In the scope: what this request was charged by earlier limits of its route."""
+ENFORCED = "diana.enforced"
+"""In the scope: what limits that ran before the body was read say, by limit."""
 EXEMPT = "__diana_exempt__"
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -103,14 +108,29 @@ class RateLimit:
         self._answers = Answers(policy)
         self._timer = Timer(clock)
 
+    @property
+    def needs_only_the_request(self) -> bool:
+        """Its actor is spelled: it looks at nothing that an earlier dependency found."""
+        return self._finder is None
+
     async def __call__(self, connection: HTTPConnection, response: Response) -> Fields:
+        early: dict[RateLimit, Fields] = connection.scope.get(ENFORCED, {})
+        fields = early[self] if self in early else await self.enforce(connection)
+        _add(fields, response)
+        return fields
+
+    async def enforce(self, connection: HTTPConnection) -> Fields:
+        """Charge the request, or raise RateLimitExceeded; the header lines of its answer."""
         if getattr(connection.scope.get("endpoint"), EXEMPT, False):
             return []
         request = ScopeRequest(connection.scope)
         if self._finder is not None:
-            request.identities = {"account": await afound(self._finder, _named(connection))}
+            request.identities = {"account": await afind(self._finder, _request_of(connection))}
         verdict = await self.guard.check(request)
         charged: list[tuple[AsyncGuard, Verdict]] = connection.scope.setdefault(CHARGED, [])
+        if verdict.delay and WAITING.is_full:
+            await self.guard.refund(verdict)
+            verdict = deny_instead(verdict)
         if not verdict.allowed:
             while charged:
                 guard, earlier = charged.pop()
@@ -118,10 +138,8 @@ class RateLimit:
             raise self._denied(connection, verdict)
         charged.append((self.guard, verdict))
         if verdict.delay:
-            await self._hold(verdict)
-        fields = self._answers.fields(verdict)
-        _add(fields, response)
-        return fields
+            await self._delay(verdict)
+        return self._answers.fields(verdict)
 
     def _denied(self, connection: HTTPConnection, verdict: Verdict) -> Exception:
         denial = self._answers.denial(verdict)
@@ -129,9 +147,10 @@ class RateLimit:
             return WebSocketException(TRY_AGAIN_LATER, "Too many requests")
         return RateLimitExceeded(denial, verdict)
 
-    async def _hold(self, verdict: Verdict) -> None:
+    async def _delay(self, verdict: Verdict) -> None:
         try:
-            await self._timer.asleep(verdict.delay)
+            with WAITING.place():
+                await self._timer.asleep(verdict.delay)
         except BaseException:
             await self.guard.refund(verdict)
             raise
@@ -162,18 +181,18 @@ def limited(limit: str | RateLimit, **options: Any) -> Callable[[F], F]:
         if iscoroutinefunction(endpoint):
 
             @wraps(endpoint)
-            async def told(*args: Any, **kwargs: Any) -> Any:
+            async def limited_endpoint(*args: Any, **kwargs: Any) -> Any:
                 fields = kwargs.pop(name)
-                return _told(await endpoint(*args, **kwargs), fields)
+                return _with_fields(await endpoint(*args, **kwargs), fields)
         else:
 
             @wraps(endpoint)
-            def told(*args: Any, **kwargs: Any) -> Any:
+            def limited_endpoint(*args: Any, **kwargs: Any) -> Any:
                 fields = kwargs.pop(name)
-                return _told(endpoint(*args, **kwargs), fields)
+                return _with_fields(endpoint(*args, **kwargs), fields)
 
-        told.__signature__ = read  # type: ignore[attr-defined]
-        return cast("F", told)
+        limited_endpoint.__signature__ = read  # type: ignore[attr-defined]
+        return cast("F", limited_endpoint)
 
     return decorate
 
@@ -207,7 +226,7 @@ def _policy(
     return rules_from_bytes(json.dumps(document).encode(), "RateLimit")
 
 
-def _named(connection: HTTPConnection) -> HTTPConnection:
+def _request_of(connection: HTTPConnection) -> HTTPConnection:
     """What identity functions expect: a Request, or the WebSocket's connection."""
     return Request(connection.scope) if connection.scope["type"] == "http" else connection
 
@@ -219,7 +238,7 @@ def _add(fields: Fields, response: Response) -> None:
     ]
 
 
-def _told(returned: Any, fields: Fields) -> Any:
+def _with_fields(returned: Any, fields: Fields) -> Any:
     if isinstance(returned, Response):
         _add(fields, returned)
     return returned

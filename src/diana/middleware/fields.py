@@ -3,7 +3,7 @@
 `RateLimit-Policy` and `RateLimit` are lists of structured fields (RFC 9651), as the IETF's draft on rate limit header fields defines them:
 
     RateLimit-Policy: "per address";q=100;w=60      a hundred requests in 60 seconds
-    RateLimit: "per address";r=50;t=30              50 of them are left, for 30 seconds
+    RateLimit: "per address";r=50;t=30              50 of them are left, and more will be in 30 seconds
 
 The name of a rule may hold what such a string may not; that is percent-encoded, so that two names stay two.
 """
@@ -14,11 +14,15 @@ import re
 from urllib.parse import quote
 
 from diana.core.decision import NEVER, Decision
+from diana.core.match import Announcement, Match
 from diana.core.rule import Rule
 
 SECOND_US = 1_000_000
 LARGEST = 10**15 - 1
 """A structured field's integer has at most 15 digits."""
+
+AT_ONCE = (0, 0, 1)
+"""The pace of a window: nothing comes back before all does."""
 
 _UNSAFE = re.compile(r"[^\x20-\x7E]+")
 
@@ -31,6 +35,20 @@ def policy_name(name: str) -> str:
 def quoted(name: str) -> str:
     """A structured field's string."""
     return '"' + policy_name(name).replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def announce(match: Match) -> Announcement:
+    """What is said of the enforced rules whatever they decide; the match keeps it for the next answer."""
+    enforced = [match.rules[place] for place in match.enforced]
+    policy = ", ".join(policy_item(rule) for rule in enforced)
+    template = ", ".join(quoted(rule.name).replace("%", "%%") + ";r=%d;t=%d" for rule in enforced)
+    announcement = Announcement(
+        (b"ratelimit-policy", policy.encode("ascii")),
+        template.encode("ascii"),
+        tuple(getattr(rule.meter.params, "pace", AT_ONCE) for rule in enforced),
+    )
+    match.announcement = announcement
+    return announcement
 
 
 def policy_item(rule: Rule) -> str:

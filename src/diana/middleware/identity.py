@@ -16,58 +16,39 @@ from diana.core.policy import Policy
 from diana.core.request import Request
 
 Finder = Callable[[Any], Any]
-"""Gets the request; gives a str, an int or a UUID, None for nobody, or (where the app is async) something to await."""
-
-KINDS = ("account", "device")
-NEEDS_NOTHING = {"all", "ip", "host", "path", "header", "query", "cookie", "segment"}
+"""Gets the request; gives a str, an int or a UUID, None if unknown, or (where the app is async) something to await."""
 
 
 class Finders:
-    """The functions given, and which rules need them."""
+    """The application's functions, and which of them a request needs."""
 
     def __init__(self, account: Finder | None, device: Finder | None) -> None:
-        given = {"account": account, "device": device}
-        self._finders = {kind: finder for kind, finder in given.items() if finder is not None}
+        finders = {"account": account, "device": device}
+        self._finders = {kind: finder for kind, finder in finders.items() if finder is not None}
         for kind, finder in self._finders.items():
             if not callable(finder):
                 raise ConfigError(f"{kind} is {finder!r}; give a function of the request")
-        self._known: tuple[Policy | None, dict[int, frozenset[str]]] = (None, {})
 
     def __bool__(self) -> bool:
         return bool(self._finders)
 
     def needed(self, policy: Policy, request: Request) -> dict[str, Finder]:
         """Those to be called for this request."""
-        known, needed_by = self._known
-        if policy is not known:
-            needed_by = {id(rule): kinds_in(rule.actor) for rule in policy.rules}
-            self._known = policy, needed_by
-        kinds: set[str] = set()
-        for rule in policy.match(request):
-            kinds |= needed_by[id(rule)]
+        kinds = policy.match(request).kinds
         return {kind: finder for kind, finder in self._finders.items() if kind in kinds}
 
-    def checked_sync(self) -> Finders:
+    def require_sync(self) -> None:
         """Where nothing can be awaited, say so at once."""
         for kind, finder in self._finders.items():
             if is_async(finder):
                 raise ConfigError(f"{kind} is a coroutine function; here, give a plain one")
-        return self
 
 
 def is_async(finder: Finder) -> bool:
     return iscoroutinefunction(finder) or iscoroutinefunction(type(finder).__call__)
 
 
-def kinds_in(actor: str) -> frozenset[str]:
-    """Which of them an actor's spelling looks at; one that is not ours may look at both."""
-    words = {part.split(" ")[0] for part in actor.split(" + ")}
-    if words - NEEDS_NOTHING - set(KINDS):
-        return frozenset(KINDS)
-    return frozenset(words & set(KINDS))
-
-
-def found(finder: Finder, asked: Any) -> str | Exception | None:
+def find(finder: Finder, asked: Any) -> str | Exception | None:
     """Who is asking; or why that could not be found out."""
     try:
         value = finder(asked)
@@ -78,8 +59,8 @@ def found(finder: Finder, asked: Any) -> str | Exception | None:
         return error
 
 
-async def afound(finder: Finder, asked: Any) -> str | Exception | None:
-    """`found`, for functions that may have to be awaited."""
+async def afind(finder: Finder, asked: Any) -> str | Exception | None:
+    """`find`, for functions that may have to be awaited."""
     try:
         value = finder(asked)
         return identity_from_value(await value if isinstance(value, Awaitable) else value)
@@ -88,7 +69,7 @@ async def afound(finder: Finder, asked: Any) -> str | Exception | None:
 
 
 def identity_from_value(value: object) -> str | None:
-    """`alice`, `17` or a UUID; nothing, `""` and False are nobody.
+    """`alice`, `17` or a UUID; nothing, `""` and False are no identity.
 
     Anything else is refused: the text of an object may hold its address in memory, another one for every request.
     """

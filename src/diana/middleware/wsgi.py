@@ -17,8 +17,8 @@ from diana.core.policy import Policy
 from diana.core.request import Request, one_of
 from diana.guard import Guard
 from diana.middleware.answer import Answers, Fields
-from diana.middleware.given import either, opened
-from diana.middleware.identity import Finder, Finders, found
+from diana.middleware.identity import Finder, Finders, find
+from diana.middleware.opening import check_options, open_guard
 from diana.waiting import Timer
 
 Environ = MutableMapping[str, Any]
@@ -37,6 +37,15 @@ IN_WORDS = {
     b"x-ratelimit-reset": "X-RateLimit-Reset",
 }
 SINGLE = "x-ratelimit-"
+HAVE_COMMAS = frozenset(
+    {
+        "accept", "accept-encoding", "accept-language", "authorization", "cache-control", "cookie", "date", "forwarded", "from",
+        "if-match", "if-modified-since", "if-none-match", "if-unmodified-since", "proxy-authorization", "range", "referer",
+        "user-agent", "via", "x-forwarded-for",
+    }
+)  # fmt: skip
+"""Headers that hold commas by themselves. In others one means that a server joined two lines, or a name with `_` to its twin with `-`:
+an environ no longer tells them apart, and which of the two the app believes is not for the client to choose."""
 WITHOUT_PREFIX = ("CONTENT_TYPE", "CONTENT_LENGTH")
 
 
@@ -62,13 +71,14 @@ class EnvironRequest(Request):
 
     __slots__ = ("environ",)
 
-    def __init__(self, environ: Environ, path: str | None = None) -> None:
+    def __init__(self, environ: Environ, path: str | None = None, mount: str | None = None) -> None:
         super().__init__(
             environ["REQUEST_METHOD"],
             _path_of_mounted(environ) if path is None else path,
             EnvironHeaders(environ),
             environ.get("QUERY_STRING", ""),
             environ.get("REMOTE_ADDR") or None,
+            quote(environ.get("SCRIPT_NAME", ""), encoding="latin-1") if mount is None else mount,
         )
         self.environ = environ
 
@@ -78,14 +88,17 @@ class EnvironRequest(Request):
         return [line] if line else []
 
     def header(self, name: str) -> str | None:
-        return one_of(self.header_lines(name))
+        lines = self.header_lines(name)
+        if lines and "," in lines[0] and name not in HAVE_COMMAS:
+            return one_of(lines[0].split(","))
+        return one_of(lines)
 
 
 class RateLimitMiddleware:
     """`app.wsgi_app = RateLimitMiddleware(app.wsgi_app, rules="diana.yaml")` for Flask; around any WSGI app.
 
     `account` and `device` are functions of a `Request` that has the `environ` too. `close()` closes what it opened; a `guard` is closed
-    by whoever made it.
+    by its owner.
     """
 
     def __init__(
@@ -101,11 +114,12 @@ class RateLimitMiddleware:
         observers: Sequence[str | Observer] = (),
     ) -> None:
         self.app = app
-        either(guard, rules, store, clock, observers)
+        check_options(guard, rules, store, clock, observers)
         self._owned = guard is None
-        self.guard = guard or opened(Guard, rules, store, clock, observers)
+        self.guard = guard or open_guard(Guard, rules, store, clock, observers)
         self._timer = Timer(self.guard.clock)
-        finders = Finders(account, device).checked_sync()
+        finders = Finders(account, device)
+        finders.require_sync()
         self._finders = finders if finders else None
         self._answers = Answers(self.guard.policy)
 
@@ -114,7 +128,7 @@ class RateLimitMiddleware:
         guard = self.guard
         if self._finders is not None:
             needed = self._finders.needed(guard.policy, request)
-            request.identities = {kind: found(finder, request) for kind, finder in needed.items()}
+            request.identities = {kind: find(finder, request) for kind, finder in needed.items()}
         verdict = guard.check(request)
         self._answers = answers = self._answers.of(guard.policy)
         if not verdict.allowed:
@@ -124,7 +138,7 @@ class RateLimitMiddleware:
         if verdict.delay:
             self._timer.sleep(verdict.delay)
         fields = answers.fields(verdict)
-        return self.app(environ, _adding(fields, start_response) if fields else start_response)
+        return self.app(environ, _start_with(fields, start_response) if fields else start_response)
 
     def close(self) -> None:
         """Close the stores that this middleware opened."""
@@ -145,7 +159,7 @@ def status_line(status: int) -> str:
         return f"{status} Limited"
 
 
-def added(fields: Fields, own: Iterable[str]) -> list[tuple[str, str]]:
+def lines_to_add(fields: Fields, own: Iterable[str]) -> list[tuple[str, str]]:
     """The lines to add to a response that has fields of these names: of single numbers, the app's own are the only ones."""
     lines = lines_from_fields(fields)
     if any(name.lower().startswith(SINGLE) for name in own):
@@ -159,10 +173,10 @@ def _path_of_mounted(environ: Environ) -> str:
     return quote(path, encoding="latin-1")
 
 
-def _adding(fields: Fields, start_response: StartResponse) -> StartResponse:
+def _start_with(fields: Fields, start_response: StartResponse) -> StartResponse:
     """`start_response` that adds header lines to the app's own."""
 
     def start(status: str, headers: list[tuple[str, str]], *exc_info: Any) -> Any:
-        return start_response(status, [*headers, *added(fields, dict(headers))], *exc_info)
+        return start_response(status, [*headers, *lines_to_add(fields, dict(headers))], *exc_info)
 
     return start

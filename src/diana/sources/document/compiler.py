@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from diana.actors import ALSO_WRITTEN, KeyOf, Spelled, actor_from_spelling, key_of
-from diana.core.actor import Identity, Surroundings, told_by_code
+from diana.actors import KeyOf, Spelled, actor_from_spelling, actor_named, key_of
+from diana.core.actor import KINDS, Identity, Surroundings, identity_from_code
 from diana.core.address import Proxies
 from diana.core.contracts import Algorithm
 from diana.core.duration import micros_from_spelling, spelling_from_micros
@@ -29,21 +29,6 @@ FIELDS_OF_EVERY_RULE = {
 }  # fmt: skip
 EXAMPLES = {"unit": "unit: minute", "rpu": "rpu: 100"}
 EVERYWHERE = url_from_spelling("/")
-WITHOUT_URL = [
-    ["all"],
-    ["account"],
-    ["actor"],
-    ["device"],
-    ["ip"],
-    ["host"],
-    ["path"],
-    ["header"],
-    ["query"],
-    ["cookie"],
-]
-"""Actors that are the same under every url."""
-
-
 NEEDS_RESTART = ("store", "local_store", "store_budget_us", "namespace", "nodes", "rules_from")
 """Settings that stay as they were at the start."""
 
@@ -102,7 +87,7 @@ class _Compiler:
             fixed = {name: getattr(start, name) for name in NEEDS_RESTART}
             self._settings = replace(self._settings, **fixed)
         self._identities = {
-            kind: told_by_code(kind, self._identity(kind)) for kind in CHOSEN_BY_CLIENTS
+            kind: identity_from_code(kind, self._identity(kind)) for kind in CHOSEN_BY_CLIENTS
         }
         # Of ten thousand rules most are alike: what they share is made once, and is once in memory.
         self._known_actors: dict[tuple[str, ...], tuple[list[Spelled], KeyOf]] = {}
@@ -148,6 +133,8 @@ class _Compiler:
             methods=frozenset(methods) if methods else None,
             actor=spelling,
             key_of=key,
+            reads_path=any(spelled.actor.reads_path for spelled in actors or ()),
+            kinds=frozenset().union(*(spelled.actor.kinds for spelled in actors or ())),
             meter=meter,
             scope=scope,
             cost=value("cost") or 1,
@@ -172,7 +159,7 @@ class _Compiler:
         if actors is None:
             return None, None
         found = actors, key_of(actors)
-        if len(words) == 1 and words[0].lower().split()[:1] in WITHOUT_URL:
+        if len(words) == 1 and all(spelled.actor.same_everywhere for spelled in actors):
             self._known_actors[words] = found
         return found
 
@@ -182,9 +169,9 @@ class _Compiler:
         fields: list[Field] = merged.value("actor") or [Field("all", merged.place)]
         actors: list[Spelled] = []
         for field in fields:
-            if url is None and field.value.lower().startswith("segment"):
-                continue
             try:
+                if url is None and actor_named(field.value)[1].needs_url:
+                    continue
                 actors.append(actor_from_spelling(field.value, surroundings))
             except ConfigError as error:
                 self._mistakes.add(merged.wrong("actor", error.message, field.place))
@@ -192,8 +179,9 @@ class _Compiler:
         spellings = [actor.spelling for actor in actors]
         if len(set(spellings)) < len(spellings):
             self._mistakes.add(merged.wrong("actor", "an actor stands here twice; keep one"))
-        if len(spellings) > 1 and "all" in spellings:
-            said = "all is everybody together; write it alone, or remove it"
+        constant = [spelled.spelling for spelled in actors if spelled.actor.constant is not None]
+        if len(actors) > 1 and constant:
+            said = f"{constant[0]} is everybody together; write it alone, or remove it"
             self._mistakes.add(merged.wrong("actor", said))
         return sorted(actors, key=lambda actor: actor.spelling)
 
@@ -289,6 +277,7 @@ class _Compiler:
             nodes=value("nodes", None),
             rules_from=value("rules_from", None),
             proxies=proxies,
+            mounts=tuple(value("mounts", ())),
             answer=answer,
             filters=compiled_filters(value("filters", []), proxies, self._mistakes),
         )
@@ -297,16 +286,16 @@ class _Compiler:
         identity = self._file.settings.get("identity")
         field = identity.value.get(kind) if identity else None
         spelling = field.value if field else CHOSEN_BY_CLIENTS[kind]
-        word = spelling.split()[0].lower()
         nowhere = Surroundings(EVERYWHERE, self._settings.proxies, _no_identity, _no_identity)
         try:
-            if ALSO_WRITTEN.get(word, word) in CHOSEN_BY_CLIENTS:
+            word, actor = actor_named(spelling)
+            if word in KINDS:
                 raise ConfigError(
                     f"{spelling!r} is what is to be found here; write where, such as header X-User"
                 )
-            if word == "segment":
+            if actor.needs_url:
                 raise ConfigError(
-                    "segment belongs to one url; write what holds for all, such as header X-User"
+                    f"{word} belongs to one url; write what holds for all, such as header X-User"
                 )
             return actor_from_spelling(spelling, nowhere).identity
         except ConfigError as error:

@@ -42,6 +42,7 @@ from diana.sources.document.values import (
     answer_body,
     budget,
     methods,
+    mount,
     namespace,
     rule_name,
     scope,
@@ -51,7 +52,8 @@ from diana.sources.document.values import (
 from diana.sources.document.yaml_tree import Mapping, Node, Sequence, drain
 
 SETTINGS = (
-    "store", "local_store", "store_budget", "namespace", "nodes", "rules_from", "identity", "missing", "response", "filters", "dashboard",
+    "store", "local_store", "store_budget", "namespace", "nodes", "rules_from", "identity", "missing", "response", "filters",
+    "mounts", "dashboard",
 )  # fmt: skip
 """Of a node's own file; the rest may come from elsewhere."""
 MISSING = ("ip", "skip", "deny", "together")
@@ -133,6 +135,7 @@ class _Schema:
             "defaults": self._defaults,
             "response": self._response,
             "filters": filter_reader(mistakes),
+            "mounts": listing(mount, "prefix"),
             "dashboard": NotYet("dashboard"),
             "shed": NotYet("shed"),
             "limits": self._blocks,

@@ -9,6 +9,7 @@ from typing import Any
 
 from diana.core.duration import micros_from_spelling
 from diana.core.errors import ConfigError, shown
+from diana.core.path import Reading
 from diana.core.plugins import algorithm_from_spelling
 from diana.core.rule import Body
 from diana.core.url import url_from_spelling
@@ -34,6 +35,17 @@ def scope(node: Node, path: str) -> str:
 
 def url_pattern(node: Node, path: str) -> Any:
     return url_from_spelling(text(node, path))
+
+
+def mount(node: Node, path: str) -> Reading:
+    """A prefix under which the same handlers are reached."""
+    url = url_from_spelling(text(node, path))
+    words = tuple(segment for segment in url.segments if segment is not None)
+    if not words or len(words) < len(url.segments):
+        raise ConfigError(
+            f"{shown(url.spelling)} is no prefix; write one such as /api, in plain words"
+        )
+    return words
 
 
 def methods(node: Node, path: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""What every middleware is given: rules to open a guard by, or a guard."""
+"""Opening a guard for a middleware: by rules, or one that the application brings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RULES_FILE = "diana.yaml"
 Kind = TypeVar("Kind", Guard, AsyncGuard)
 
 
-def either(
+def check_options(
     guard: Guard | AsyncGuard | None,
     rules: str | Path | Policy | None,
     store: str | Store | Client | None,
@@ -24,12 +24,12 @@ def either(
     observers: Sequence[str | Observer],
 ) -> None:
     """Both at once cannot be meant."""
-    given = any(thing is not None for thing in (rules, store, clock))
-    if guard is not None and (given or observers):
+    options = any(option is not None for option in (rules, store, clock))
+    if guard is not None and (options or observers):
         raise ConfigError("a guard has its own rules, store, clock and observers; give either")
 
 
-def opened(
+def open_guard(
     kind: type[Kind],
     rules: str | Path | Policy | None,
     store: str | Store | Client | None,

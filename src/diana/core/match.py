@@ -1,0 +1,91 @@
+"""The rules that apply to a request, and all that is known of them before one of them is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from diana.core.path import Reading
+from diana.core.rule import Rule
+
+MOST_PICKED = 64
+"""Selections remembered per match: which rules have no identity to count by is up to the client."""
+
+_NONE: frozenset[str] = frozenset()
+
+
+class Announcement(NamedTuple):
+    """What header lines say of the enforced rules, whatever those decide."""
+
+    policy: tuple[bytes, bytes]
+    """The header line `RateLimit-Policy`."""
+    template: bytes
+    """The value of `RateLimit`, with `%d` for what remains and for the seconds of each rule."""
+    paces: tuple[tuple[int, int, int], ...]
+    """Of each: in how many µs all of it comes back, and one more request, as a fraction; (0, 0, 1) if all comes back at once."""
+
+
+class Match:
+    """Rules in the order in which they are asked. One and the same for all paths that the same rules cover.
+
+    `local` and `shared` are the places of the enforced rules by the store that counts for them, `shadows` those of the others.
+    """
+
+    __slots__ = (
+        "_picked",
+        "announcement",
+        "enforced",
+        "kinds",
+        "local",
+        "one_call",
+        "readings",
+        "repeats",
+        "rules",
+        "shadows",
+        "shared",
+    )
+
+    def __init__(
+        self, rules: tuple[Rule, ...], readings: tuple[Reading, ...] | None = None
+    ) -> None:
+        self.rules = rules
+        self.readings = readings
+        """All readings of the path, if it has several and a rule counts by them; empty if they are too many. None: just the one."""
+        self.repeats = False
+        """A rule stands here more than once: it counts by the path, which has several readings."""
+        self.enforced = _places(rule.mode == "enforce" for rule in rules)
+        self.shadows = _places(rule.mode != "enforce" for rule in rules)
+        self.local = tuple(place for place in self.enforced if rules[place].scope == "local")
+        self.shared = tuple(place for place in self.enforced if rules[place].scope != "local")
+        self.one_call = not self.shadows and not (self.local and self.shared)
+        """One question to one store answers for all of them."""
+        self.kinds: frozenset[str] = _NONE
+        """Identities that code may have to find for them."""
+        self.announcement: Announcement | None = None
+        """Written by the first answer."""
+        self._picked: dict[tuple[int, ...], Match] | None = None
+        for rule in rules:
+            if not rule.kinds <= self.kinds:
+                self.kinds |= rule.kinds
+
+    def __iter__(self) -> Iterator[Rule]:
+        return iter(self.rules)
+
+    def __len__(self) -> int:
+        return len(self.rules)
+
+    def pick(self, places: tuple[int, ...]) -> Match:
+        """The rules at these places, which may skip some and repeat others."""
+        if self._picked is None:
+            self._picked = {}
+        known = self._picked.get(places)
+        if known is None:
+            known = Match(tuple(self.rules[place] for place in places))
+            known.repeats = len(set(places)) < len(places)
+            if len(self._picked) < MOST_PICKED:
+                self._picked[places] = known
+        return known
+
+
+def _places(flags: Iterator[bool]) -> tuple[int, ...]:
+    return tuple(place for place, flag in enumerate(flags) if flag)
