@@ -63,7 +63,7 @@ class Watch:
         self.ended()
 
 
-def test_changes_and_troubles_as_they_come(server: Server) -> None:
+def test_changes_and_problems_as_they_come(server: Server) -> None:
     watch = Watch(server.url, "--count", "2")
     try:
         watch.until_said("1 rule, version")

@@ -64,6 +64,17 @@ def in_cluster(cluster: Cluster) -> Place:
     return Place(cluster.url, client.execute_command)
 
 
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No server is frozen here: one that is slow to reply is on a busy machine, and not lost."""
+    for name in (
+        "redis_client.REPLY_SECONDS",
+        "redis_client.ONE_OF_SEVERAL_SECONDS",
+        "redis.REPLY_SECONDS",
+    ):
+        monkeypatch.setattr(f"diana.sources.places.{name}", 20.0)
+
+
 @pytest.fixture(params=["sentinels", "cluster"])
 def place(request: pytest.FixtureRequest) -> Place:
     servers = request.getfixturevalue(request.param)

@@ -96,7 +96,7 @@ def version_of(policy: Policy, edition: Edition) -> str:
 
 
 def there_now(source: Source) -> Edition | None:
-    """What is there; None if nothing is, or nobody says: then why is shown, and publishing finds out which."""
+    """What is there; None if nothing is, or no server answers: then why is shown, and publishing finds out which."""
     try:
         return source.load()
     except SourceError as error:

@@ -97,7 +97,7 @@ def page_behind(guard: Guard) -> type[BaseHTTPRequestHandler]:
 
 
 def answer(answers: Answers, verdict: Verdict, template: str) -> Denial:
-    """Diana's own answer, but where nobody has written a body, a page that explains."""
+    """Diana's own answer, but where no body is configured, a page that explains."""
     if verdict:
         status, fields = 200, [(b"cache-control", b"no-store"), *answers.fields(verdict)]
     else:
