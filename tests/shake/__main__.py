@@ -19,7 +19,7 @@ from collections import Counter, defaultdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tests.shake.load import BusyLoops
+from tests.shake.load import busy_loops
 from tests.shake.pauses import Pauses
 from tests.shake.processes import adopt_orphans, children_of, descendants_of, end_all, send
 
@@ -36,7 +36,7 @@ def main() -> int:
     rounds = 0
     print(f"shaking for {options.seconds:g} s with --seed {options.seed}", flush=True)
     try:
-        with BusyLoops(options.busy), TemporaryDirectory(prefix="diana-shake-") as folder:
+        with busy_loops(options.busy), TemporaryDirectory(prefix="diana-shake-") as folder:
             while not until.over():
                 rounds += 1
                 seed = seeds.randrange(10**6)
