@@ -118,7 +118,9 @@ class Etcd(Process):
         command += ["--listen-client-urls", url, "--advertise-client-urls", url]
         command += ["--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer]
         command += ["--initial-cluster", cluster, "--initial-cluster-token", str(members[0])]
-        command += ["--heartbeat-interval", "50", "--election-timeout", "500"]
+        # Alone it elects itself, soon. Among others, who stands still for two seconds shall not lose its office by that.
+        beat, patience = ("50", "500") if len(members) == 1 else ("300", "3000")
+        command += ["--heartbeat-interval", beat, "--election-timeout", patience]
         if self.certificates is not None:
             command += ["--cert-file", self.certificates.certificate("server")]
             command += ["--key-file", self.certificates.key("server")]

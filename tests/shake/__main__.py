@@ -19,7 +19,7 @@ from collections import Counter, defaultdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tests.shake.load import BusyLoops
+from tests.shake.load import busy_loops
 from tests.shake.pauses import Pauses
 from tests.shake.processes import adopt_orphans, children_of, descendants_of, end_all, send
 
@@ -30,33 +30,46 @@ def main() -> int:
     options, passed_on = _options().parse_known_args()
     seeds = random.Random(options.seed)
     adopt_orphans()
-    # `make` stopped by Ctrl-C, or a terminal that is closed: the `finally` below is for them, too.
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda *_: sys.exit(1))
+    until = _Until(options.seconds)
     fell: Counter[str] = Counter()
     rounds_of: defaultdict[str, list[int]] = defaultdict(list)
-    rounds, end = 0, time.monotonic() + options.seconds
+    rounds = 0
     print(f"shaking for {options.seconds:g} s with --seed {options.seed}", flush=True)
     try:
-        with BusyLoops(options.busy), TemporaryDirectory(prefix="diana-shake-") as folder:
-            while time.monotonic() < end:
+        with busy_loops(options.busy), TemporaryDirectory(prefix="diana-shake-") as folder:
+            while not until.over():
                 rounds += 1
                 seed = seeds.randrange(10**6)
-                left = end - time.monotonic()
-                for name in _round(seed, passed_on, Path(folder), left, options.verbose):
+                for name in _round(seed, passed_on, Path(folder), until, options.verbose):
                     fell[name] += 1
                     rounds_of[name].append(seed)
-    except KeyboardInterrupt:
-        print("interrupted", flush=True)
     finally:
         end_all(children_of())
     print(f"\n{rounds} rounds, {len(fell)} tests fell")
     for name, count in fell.most_common():
         print(f"{count:4} × {name}  (seeds {', '.join(map(str, rounds_of[name][:5]))})")
-    return 1 if fell else 0
+    return 1 if fell or until.interrupted else 0
 
 
-def _round(seed: int, passed_on: list[str], folder: Path, left: float, verbose: bool) -> list[str]:
+class _Until:
+    """The end of the time, or a signal. Not an exception, which could strike where nothing is ready for it."""
+
+    def __init__(self, seconds: float) -> None:
+        self.interrupted = False
+        self._end = time.monotonic() + seconds
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, self._interrupt)
+
+    def over(self) -> bool:
+        return self.interrupted or time.monotonic() > self._end
+
+    def _interrupt(self, *_: object) -> None:
+        self.interrupted = True
+
+
+def _round(
+    seed: int, passed_on: list[str], folder: Path, until: _Until, verbose: bool
+) -> list[str]:
     """The tests that fell."""
     names, log = folder / "fell", folder / "log"
     names.write_text("")
@@ -68,20 +81,22 @@ def _round(seed: int, passed_on: list[str], folder: Path, left: float, verbose: 
             command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
         )
     with Pauses(pytest.pid, seed) as pauses:
-        try:
-            pytest.wait(left)
-        except subprocess.TimeoutExpired:
+        while pytest.poll() is None and not until.over():
+            time.sleep(0.05)
+        if pytest.returncode is None:
             pauses.stop()
             send(pytest.pid, signal.SIGSTOP)  # now it starts nothing more
             below = descendants_of(pytest.pid)
             pytest.kill()
             pytest.wait()
             end_all(below)
-    said = log.read_text(errors="replace")
+    said = log.read_text(errors="replace").strip()
     fell = names.read_text().splitlines()
-    if pytest.returncode not in (0, 1, -signal.SIGKILL):
-        fell.append(f"(pytest ended with {pytest.returncode})")
-    closing = said.splitlines()[-1] if pytest.returncode in (0, 1) else "ended before it was done"
+    closing = said.splitlines()[-1] if said else ""
+    if until.over():
+        closing = "ended before it was done"
+    elif pytest.returncode not in (0, 1):
+        fell.append(f"(pytest ended with {pytest.returncode}: {closing})")
     print(f"seed {seed}: {closing} ({time.monotonic() - begin:.0f} s, {pauses.count} pauses)")
     if fell and verbose:
         print(said)

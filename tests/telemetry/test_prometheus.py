@@ -114,7 +114,7 @@ print(REGISTRY.get_sample_value("diana_store_decisions_total"))
 def test_by_name_it_counts_in_the_registry_of_all(redis7: Server, tmp_path: Path) -> None:
     redis7.ask("FLUSHALL")
     rules = tmp_path / "diana.yaml"
-    rules.write_text(RULES.format(store=redis7.url))
+    rules.write_text(RULES.format(store=f"{redis7.url}?budget=5s"))
     ran = subprocess.run(
         [sys.executable, "-c", BY_NAME, str(rules)], capture_output=True, text=True
     )

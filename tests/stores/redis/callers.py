@@ -178,9 +178,14 @@ def meter(
 
 def used(store: RedisStore, meter: Meter, key: str = "k") -> int:
     """What the server counts."""
-    (seen,) = store.peek([(meter, key, 0)])
-    assert not seen.degraded
-    return seen.limit - seen.remaining
+    seen: list[Decision] = []
+
+    def is_told() -> bool:
+        seen[:] = store.peek([(meter, key, 0)])
+        return not seen[0].degraded
+
+    until(is_told, "the server is asked")
+    return seen[0].limit - seen[0].remaining
 
 
 def until_asked(store: RedisStore, meter: Meter, key: str = "k") -> None:

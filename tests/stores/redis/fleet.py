@@ -68,7 +68,7 @@ def cut_off(seconds: float, before: float = 0.3) -> Outage:
             for conductor in conductors:
                 conductor.send(None)
                 assert _answer(conductor) == "settled"
-            with opened(server.url) as store:
+            with opened(server.url, PATIENT) as store:
                 until_asked(store, window())
                 charged = used(store, window()) - sum(one.wide for one in told)
         finally:
