@@ -29,9 +29,18 @@ class Upload:
         self._missing = length
         """Bytes, or -1 if nobody knows."""
         self._patience = patience
+        self._first: Message | None = None
         self.ended = False
         self.left = False
         self.refusal: Problem | None = None
+
+    async def length(self) -> int:
+        """Of a body that no head announced: 0 if there is none, -1 if it does not end with its first piece."""
+        self._first = await self._next()
+        if self._first.get("more_body"):
+            return -1
+        self._missing = len(self._first.get("body", b""))
+        return self._missing
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         known = self._missing >= 0
@@ -52,6 +61,9 @@ class Upload:
                 return
 
     async def _next(self) -> Message:
+        if self._first is not None:
+            message, self._first = self._first, None
+            return message
         try:
             async with asyncio.timeout(self._patience):
                 message = await self._receive()
