@@ -133,7 +133,7 @@ def lines(body: bytes = b"", method: str = "POST") -> dict[str, str]:
 def test_a_body_that_was_not_signed_never_reaches_the_upstream(
     signed: tuple[int, Upstream],
 ) -> None:
-    port, service = signed
+    port, _ = signed
     answer = post(port, "/", in_pieces(b"unsigned"), **lines())
     assert answer.status_code == 400
     other = post(port, "/", in_pieces(b"unsigned"), **lines(b"signed!!"))

@@ -13,8 +13,9 @@ from aiohttp import ClientError, ClientResponse, ClientSession, ServerTimeoutErr
 from yarl import URL
 
 from diana.core.address import Proxies
+from diana.gateway.bounds import DEFAULT, Bounds
 from diana.gateway.climbing import climbs
-from diana.gateway.exchange import BODY_SECONDS, Departure, Incomplete, Upload
+from diana.gateway.exchange import Departure, Incomplete, Upload
 from diana.gateway.headers import RequestLines, response_lines
 from diana.gateway.heads import CLIMBS, FRAGMENT, NO_PATH
 from diana.gateway.problem import Problem, answer, problem
@@ -38,13 +39,11 @@ class UpstreamLost(Exception):
 class Proxy:
     """An ASGI app whose answers are those of an upstream."""
 
-    def __init__(
-        self, upstream: Upstream, proxies: Proxies, *, body_timeout: float = BODY_SECONDS
-    ) -> None:
+    def __init__(self, upstream: Upstream, proxies: Proxies, *, bounds: Bounds = DEFAULT) -> None:
         self._upstream = upstream
         self._base = upstream.origin + upstream.prefix
         self._lines = RequestLines(proxies, upstream.own_host, upstream.underscores)
-        self._body_timeout = body_timeout
+        self._bounds = bounds
         self._pool: ClientSession | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -68,7 +67,7 @@ class Proxy:
         lines, length, coding, _ = self._lines.of(scope)
         if coding and coding != b"chunked":
             return await answer(UNKNOWN_CODING, scope, receive, send)
-        upload = Upload(receive, length, self._body_timeout) if length else None
+        upload = Upload(receive, length, self._bounds) if length else None
         if upload is not None and length < 0 and not coding:
             try:
                 length = await upload.length()

@@ -7,10 +7,11 @@ from collections.abc import Iterable
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from aiohttp import ClientSession, ClientTimeout, DummyCookieJar, TCPConnector
+from aiohttp import ClientSession, ClientTimeout, DummyCookieJar
 
 from diana.core.errors import ConfigError
 from diana.gateway.headers import checked_underscores
+from diana.gateway.interim import UpstreamConnector
 
 LARGEST_HEADER = 65_536
 """Bytes of one line, or one field, of an answer's head."""
@@ -46,7 +47,7 @@ class Upstream(NamedTuple):
         )
         return ClientSession(
             # How many may ask at once is for the rules to say.
-            connector=TCPConnector(limit=0, keepalive_timeout=IDLE_SECONDS, ttl_dns_cache=10),
+            connector=UpstreamConnector(limit=0, keepalive_timeout=IDLE_SECONDS, ttl_dns_cache=10),
             timeout=timeout,
             cookie_jar=DummyCookieJar(),
             skip_auto_headers=NEVER_ADDED,
