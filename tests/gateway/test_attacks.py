@@ -361,7 +361,7 @@ def test_an_upstream_that_says_only_100_is_a_502(lines: str) -> None:
 def test_nor_may_it_take_its_time_for_them() -> None:
     over = threading.Event()
 
-    def behave(connection: socket.socket, _: bytes) -> None:
+    def behave(connection: socket.socket, head: bytes) -> None:
         # Each comes well within the read timeout; together they take longer, and never are too many.
         for _ in range(14):
             connection.sendall(b"HTTP/1.1 103 Early Hints\r\n\r\n")

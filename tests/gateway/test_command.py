@@ -185,7 +185,13 @@ def test_help_says_what_there_is() -> None:
         assert option in shown
     for option in ("--connect-timeout", "--read-timeout", "--grace", "--rewrite-host"):
         assert option in shown
-    for option in ("--body-timeout", "--body-rate", "--max-connections", "--allow-underscore"):
+    for option in (
+        "--body-timeout",
+        "--body-rate",
+        "--max-connections",
+        "--allow-underscore",
+        "--tune-process",
+    ):
         assert option in shown
 
 

@@ -1,4 +1,4 @@
-"""What is set for all threads while rules are read is put back, and what is replaced is freed at once."""
+"""The collector and the switch interval are the application's; where Diana may set them it puts them back. What is replaced is freed."""
 
 from __future__ import annotations
 
@@ -7,12 +7,17 @@ import os
 import sys
 import weakref
 from collections.abc import Iterator
+from pathlib import Path
 from threading import Thread
 
 import pytest
 
-from diana.sources.pauses import giving_way, let_go
+from diana import Guard
+from diana.sources import pauses
+from diana.sources.pauses import giving_way, let_go, may_tune_process
+from diana.sources.replacing import replace
 from diana.sources.rules import rules_from_bytes
+from tests.servers.waiting import until
 from tests.sources.documents import document
 
 
@@ -23,6 +28,31 @@ def as_before() -> Iterator[None]:
     assert (sys.getswitchinterval(), gc.isenabled()) == (interval, collecting)
 
 
+@pytest.fixture
+def own_process() -> Iterator[None]:
+    may_tune_process()
+    yield
+    pauses._rest.allowed = False
+
+
+def test_a_library_leaves_the_process_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    touched: list[str] = []
+    names = [(gc, name) for name in ("disable", "enable", "freeze", "unfreeze", "collect")]
+    for module, name in [*names, (sys, "setswitchinterval")]:
+        monkeypatch.setattr(module, name, lambda *_, name=name: touched.append(name))
+    monkeypatch.setattr("diana.sources.file.LOOK_SECONDS", 0.05)
+    file = tmp_path / "rules.yaml"
+    file.write_bytes(document(1))
+    guard = Guard.from_file(file)
+    replace(file, document(2))
+    until(lambda: guard.policy.rules[0].rpu == 2, "the new rules hold")
+    guard.close()
+    assert touched == []
+
+
+@pytest.mark.usefixtures("own_process")
 def test_the_collector_rests_and_goes_on() -> None:
     with giving_way():
         assert not gc.isenabled()
@@ -31,6 +61,7 @@ def test_the_collector_rests_and_goes_on() -> None:
         raise ZeroDivisionError
 
 
+@pytest.mark.usefixtures("own_process")
 def test_a_collector_that_is_off_stays_off() -> None:
     gc.disable()
     try:
@@ -41,6 +72,7 @@ def test_a_collector_that_is_off_stays_off() -> None:
         gc.enable()
 
 
+@pytest.mark.usefixtures("own_process")
 def test_what_somebody_has_frozen_stays_frozen() -> None:
     gc.freeze()
     try:
@@ -52,6 +84,7 @@ def test_what_somebody_has_frozen_stays_frozen() -> None:
         gc.unfreeze()
 
 
+@pytest.mark.usefixtures("own_process")
 def test_several_threads_put_back_what_was() -> None:
     def work() -> None:
         for _ in range(50):
@@ -65,6 +98,7 @@ def test_several_threads_put_back_what_was() -> None:
         thread.join()
 
 
+@pytest.mark.usefixtures("own_process")
 @pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")
 def test_a_child_forked_meanwhile_has_its_collector() -> None:
     with giving_way():

@@ -13,6 +13,7 @@ from diana.core.duration import micros_from_spelling
 from diana.core.errors import ConfigError, SourceError
 from diana.core.policy import Policy
 from diana.guard import AsyncGuard
+from diana.sources.pauses import may_tune_process
 
 TRY = """\
 Try:
@@ -112,6 +113,11 @@ def _address(_: click.Context, __: click.Parameter, value: str) -> tuple[str, in
     metavar="NAME",
     help="Forward this header, though its name has an underscore; all others are dropped. May be repeated.",
 )
+@click.option(
+    "--tune-process/--no-tune-process",
+    default=True,
+    help="While changed rules are read, pause the garbage collector and switch threads more often.  [default: on]",
+)
 @click.option("--access-log/--no-access-log", default=True, help="One line per request, on stdout.")
 def gateway(
     upstream: str | None,
@@ -127,6 +133,7 @@ def gateway(
     grace: float,
     rewrite_host: bool,
     allow_underscore: tuple[str, ...],
+    tune_process: bool,
     access_log: bool,
 ) -> None:
     """Forward requests to an upstream, as often as the rules allow.
@@ -146,6 +153,8 @@ def gateway(
         raise click.ClickException(
             f"the gateway needs {missing.name}; run pip install 'diana-limiter[gateway]'"
         ) from None
+    except ImportError as missing:
+        raise click.ClickException(str(missing)) from None
     guard = _guard(rules, store)
     with ExitStack() as stack:
         stack.callback(lambda: asyncio.run(guard.close()))
@@ -174,6 +183,8 @@ def gateway(
             raise click.ClickException(_told(error, rules)) from None
         address = f"http://{_shown(listening.getsockname())}"
         _introduce(guard.policy, address, "a sample service" if sample else upstream or "")
+        if tune_process:
+            may_tune_process()
         server.serve(app, listening, grace_seconds=max(1, round(grace)), bounds=bounds)
     click.echo("Stopped.")
 

@@ -14,13 +14,13 @@ import asyncio
 from typing import Any
 
 from uvicorn._types import ASGIReceiveEvent
-from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.frames import Frame
 
 from diana.gateway.bounds import DEFAULT, Bounds
 from diana.gateway.crowd import Crowd
 from diana.gateway.pipelining import SLICE_SECONDS
 from diana.gateway.slow_readers import UnsentWatch
+from diana.gateway.uvicorn_parts import WebSocketsSansIOProtocol
 
 SMALLEST_PIECE, LARGEST_PIECE = 64, 65_536
 """Bytes that are read at once: few while messages are small, since each of them weighs fifty times its bytes; many within a large one."""

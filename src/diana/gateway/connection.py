@@ -15,7 +15,6 @@ from enum import Enum
 from typing import Any
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from diana.gateway.bounds import DEFAULT, MOST_WAITING, Bounds
 from diana.gateway.crowd import Crowd
@@ -33,6 +32,7 @@ from diana.gateway.old_clients import UntilItCloses
 from diana.gateway.pipelining import PIECE, SLICE_SECONDS, ReadGate, up_to_head
 from diana.gateway.problem import Problem
 from diana.gateway.slow_readers import UnsentWatch
+from diana.gateway.uvicorn_parts import HttpToolsProtocol, RequestResponseCycle
 
 
 class Part(Enum):

@@ -10,9 +10,9 @@ from functools import partial
 from typing import Any
 
 from aiohttp import TCPConnector
-from aiohttp.client_proto import ResponseHandler
-from aiohttp.http import HttpProcessingError, RawResponseMessage
 from aiohttp.streams import StreamReader
+
+from diana.gateway.aiohttp_parts import HttpProcessingError, RawResponseMessage, ResponseHandler
 
 MOST_INTERIM = 16
 """For one request."""

@@ -11,7 +11,7 @@ from asyncio import AbstractEventLoop
 from collections import deque
 from collections.abc import Callable
 
-from uvicorn.protocols.http.flow_control import FlowControl
+from diana.gateway.uvicorn_parts import FlowControl
 
 PIECE = 16_384
 """Bytes that are read without a look at the clock."""

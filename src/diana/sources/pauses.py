@@ -2,6 +2,9 @@
 
 Three things stop all threads at once. The garbage collector, which walks over everything there is, again and again, while much is being
 made; freeing a large structure in one go; and a busy thread, which others must wait for until the interpreter makes it give way.
+
+The collector and the switch interval belong to the application: nothing here touches them, unless the process is Diana's own and says so
+(`may_tune_process`), as the gateway does.
 """
 
 from __future__ import annotations
@@ -24,9 +27,10 @@ class _Rest:
         self.lock = Lock()
         self.put_back: float | None = None
         """The switch interval to return to, while one works; then the collector is at rest, too."""
+        self.allowed = False
 
     def begin(self) -> None:
-        if gc.isenabled():
+        if self.allowed and gc.isenabled():
             self.put_back = sys.getswitchinterval()
             sys.setswitchinterval(min(GIVE_WAY_SECONDS, self.put_back))
             gc.disable()
@@ -49,9 +53,14 @@ class _Rest:
 _rest = _Rest()
 
 
+def may_tune_process() -> None:
+    """From now on, for this process: while rules are read, the collector rests and other threads get to run more often."""
+    _rest.allowed = True
+
+
 @contextmanager
 def giving_way() -> Iterator[None]:
-    """For a thread that makes much while others serve."""
+    """For a thread that makes much while others serve; in an application's process it changes nothing."""
     with _rest.lock:
         _rest.begin()
         try:
