@@ -23,6 +23,7 @@ RACES = {
     "fleet": "decisions through a server: one by one, and of many tasks together",
     "loss": "how long requests are held when the store is lost, and what a fleet admits meanwhile",
     "gateway": "the gateway against a bare pass-through of itself; needs wrk",
+    "attacks": "what attackers cost the gateway, and what other clients notice",
     "swap": "ten thousand rules changed while requests are served",
     "web": "a web application bare and behind limiters, in memory and on Redis; needs wrk",
     "footprint": "bytes per key, and the time of `import diana`",

@@ -22,6 +22,7 @@ from tests.gateway.upstreams import (
     ask,
     connected,
     get,
+    lines_of,
     read_exactly,
     read_head,
     says,
@@ -115,6 +116,15 @@ def test_the_access_log_can_be_switched_off(start: Start, rules: str) -> None:
         assert "HTTP/1.1" not in gateway.communicate(timeout=PATIENCE)[0]
 
 
+def test_names_with_an_underscore_are_let_through_by_name(start: Start, rules: str) -> None:
+    with upstream(says(HELLO)) as service:
+        options = ("--allow-underscore", "X_Trace_Id", "--allow-underscore", "x_b")
+        _, port = start("--upstream", service.url, "--rules", rules, *options)
+        ask(port, get("/", "X_Trace_Id: 7", "X_B: 8", "SCRIPT_NAME: /x1", "X_Account_Id: alice"))
+    names = {name for name, _ in lines_of(service.heads[0]) if "_" in name}
+    assert names == {"x_trace_id", "x_b"}
+
+
 def until_nobody_listens(port: int) -> None:
     for _ in range(1_000):
         try:
@@ -193,6 +203,14 @@ def test_help_says_what_there_is() -> None:
         assert option in shown
     for option in ("--connect-timeout", "--read-timeout", "--grace", "--rewrite-host"):
         assert option in shown
+    for option in (
+        "--body-timeout",
+        "--body-rate",
+        "--max-connections",
+        "--allow-underscore",
+        "--tune-process",
+    ):
+        assert option in shown
 
 
 @pytest.mark.parametrize(
@@ -206,6 +224,11 @@ def test_help_says_what_there_is() -> None:
         (["--sample", "--bind", "192.0.2.1:0"], "cannot listen on 192.0.2.1:0: "),
         (["--sample", "--grace", "soon"], "'soon' is no duration"),
         (["--sample", "--store", "nonsense://"], "nonsense"),
+        (["--sample", "--body-rate", "0"], "0 is not in the range x>=1"),
+        (["--sample", "--max-connections", "0"], "0 is not in the range x>=1"),
+        (["--sample", "--max-connections", "1000000000"], "1000000000 connections need 2000000064 descriptors, and the limit is"),
+        (["--sample", "--allow-underscore", "X-Own"], "x-own has no underscore, so it is forwarded anyway; leave it out"),
+        (["--sample", "--allow-underscore", "X_Real_IP"], "x_real_ip is x-real-ip to some servers, which only the gateway may set"),
     ],
 )  # fmt: skip
 def test_a_wrong_option_is_told_clearly(options: list[str], said: str, rules: str) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from ipaddress import ip_network
 from typing import Any
 
 import pytest
 
+from diana import ConfigError
 from diana.core.address import Proxies
-from diana.gateway.headers import RequestLines, response_lines
+from diana.gateway.headers import RequestLines, checked_underscores, response_lines
 
 TRUSTED = Proxies([ip_network("10.0.0.0/8"), ip_network("fd00::/8")])
 NOBODY = Proxies()
@@ -27,16 +29,18 @@ def forwarded(
     scheme: str = "http",
     host: str = "shop",
     own_host: bool = False,
+    underscores: Collection[str] = (),
 ) -> dict[str, str]:
     """Everything that goes on, but `host`."""
     headers = [("host", host), *lines] if host else lines
     scope: dict[str, Any] = {
         "type": "websocket" if scheme.startswith("ws") else "http",
         "scheme": scheme,
+        "http_version": "1.1",
         "client": None if peer is None else (peer, 1),
         "headers": [(name.encode(), value.encode("latin-1")) for name, value in headers],
     }
-    sent = RequestLines(proxies, own_host).of(scope).lines
+    sent = RequestLines(proxies, own_host, underscores).of(scope).lines
     assert len(dict(sent)) == len(sent)
     return {name: value for name, value in sent if name != "host"}
 
@@ -50,18 +54,53 @@ def test_lines_of_one_connection_stay_on_it(name: str) -> None:
     assert forwarded((name, "x"), ("x-own", "1")) == {"x-own": "1", **WHENCE}
 
 
-@pytest.mark.parametrize("value", ["X-Own", "close, x-own", "keep-alive ,X-OWN", ",,x-own,,"])
-def test_lines_that_connection_names_stay_too(value: str) -> None:
-    assert forwarded(("x-own", "1"), ("connection", value), ("x-other", "2")) == {
-        "x-other": "2",
-        **WHENCE,
-    }
+@pytest.mark.parametrize(
+    "value", ["X-Account-Id, Cookie", "close, x-account-id,cookie", "COOKIE ,X-ACCOUNT-ID", ",,cookie,x-account-id,"]
+)  # fmt: skip
+def test_connection_names_nothing_away_that_the_rules_judged_by(value: str) -> None:
+    said = (("x-account-id", "alice"), ("cookie", "session=1"))
+    assert forwarded(*said, ("connection", value)) == {**dict(said), **WHENCE}
+
+
+def test_the_settings_of_another_protocol_stay_with_it() -> None:
+    lines = (("connection", "Upgrade, HTTP2-Settings"), ("upgrade", "h2c"), ("http2-settings", "x"))
+    assert forwarded(*lines) == WHENCE
 
 
 def test_connection_cannot_name_away_what_the_gateway_says() -> None:
     named = "x-forwarded-for, forwarded, content-length, host, x-forwarded-host"
     sent = forwarded(("connection", named), ("content-length", "5"))
     assert sent == {"content-length": "5", **WHENCE}
+
+
+@pytest.mark.parametrize(
+    "name", ["script_name", "x_api_key", "x-api_key", "_", "path_info", "x-forwarded-client_cert"]
+)
+@pytest.mark.parametrize("peer", ["203.0.113.9", "10.0.0.8"])
+def test_names_with_an_underscore_stay(name: str, peer: str) -> None:
+    assert name not in forwarded((name, "/x1"), peer=peer)
+
+
+def test_but_those_that_are_let_through() -> None:
+    let = checked_underscores(["X_Trace_Id"])
+    sent = forwarded(("x_trace_id", "7"), ("x_api_key", "8"), underscores=let)
+    assert sent == {"x_trace_id": "7", **WHENCE}
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("X_Forwarded_For", "x_forwarded_for is x-forwarded-for to some servers, which only the gateway may set; leave it out"),
+        ("Content_Length", "content_length is content-length to some servers"),
+        ("Transfer_Encoding", "transfer_encoding is transfer-encoding to some servers"),
+        ("X-Trace-Id", "x-trace-id has no underscore, so it is forwarded anyway; leave it out"),
+        ("X_Trace Id", "is no name that HTTP allows; write one such as X_Trace_Id"),
+    ],
+)  # fmt: skip
+def test_what_only_the_gateway_may_say_is_never_let_through(name: str, said: str) -> None:
+    with pytest.raises(ConfigError) as told:
+        checked_underscores([name])
+    assert said in str(told.value)
 
 
 SPOOFED = [
@@ -83,7 +122,7 @@ SPOOFED = [
 @pytest.mark.parametrize("line", SPOOFED, ids=lambda line: line[0])
 @pytest.mark.parametrize("proxies", [TRUSTED, NOBODY], ids=["some trusted", "nobody trusted"])
 def test_what_a_client_says_of_itself_is_replaced(line: tuple[str, str], proxies: Proxies) -> None:
-    assert forwarded(line, line, ("x_own", "1"), proxies=proxies) == {"x_own": "1", **WHENCE}
+    assert forwarded(line, line, ("x-own", "1"), proxies=proxies) == {"x-own": "1", **WHENCE}
 
 
 def test_what_a_trusted_proxy_says_is_added_to() -> None:

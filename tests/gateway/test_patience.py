@@ -86,7 +86,7 @@ def test_a_body_that_stops_is_a_408_and_never_looks_complete(framing: str) -> No
     def behave(connection: socket.socket, _: bytes) -> None:
         got.append(to_the_end(connection))
 
-    with upstream(behave) as service, gateway_to(service.url, body_timeout=BRIEF) as port:
+    with upstream(behave) as service, gateway_to(service.url, body_seconds=BRIEF) as port:
         with connected(port) as client:
             client.sendall(get("/", framing, method="POST") + b"5\r\nhello\r\n")
             assert status_of(to_the_end(client)) == 408

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 from diana.core.filter import App
+from diana.gateway.bounds import DEFAULT, Bounds
 from diana.gateway.chain import gateway
-from diana.gateway.connection import HEAD_SECONDS
 from diana.gateway.server import bound_socket, served_beside
 from diana.gateway.upstream import upstream_from_url
 from diana.guard import AsyncGuard
@@ -77,10 +77,10 @@ def upstream(behave: Behave) -> Iterator[Upstream]:
 
 
 @contextmanager
-def listening(app: App, *, head_seconds: float = HEAD_SECONDS) -> Iterator[int]:
+def listening(app: App, *, bounds: Bounds = DEFAULT) -> Iterator[int]:
     with (
         bound_socket("127.0.0.1", 0) as bound,
-        served_beside(app, bound, head_seconds=head_seconds),
+        served_beside(app, bound, bounds=bounds),
     ):
         yield bound.getsockname()[1]
 
@@ -93,15 +93,15 @@ def gateway_to(
     own_host: bool = False,
     connect_timeout: float = 5.0,
     read_timeout: float = 20.0,
-    body_timeout: float = 20.0,
-    head_seconds: float = HEAD_SECONDS,
+    **bounds: float,
 ) -> Iterator[int]:
     target = upstream_from_url(
         url, own_host=own_host, connect_timeout=connect_timeout, read_timeout=read_timeout
     )
     guard = AsyncGuard(rules_from_bytes(rules.encode()))
-    app = gateway(guard, target, body_timeout=body_timeout)
-    with listening(app, head_seconds=head_seconds) as port:
+    patience = Bounds(**bounds)  # type: ignore[arg-type]
+    app = gateway(guard, target, bounds=patience)
+    with listening(app, bounds=patience) as port:
         yield port
 
 

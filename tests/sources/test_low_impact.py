@@ -1,4 +1,4 @@
-"""What is set for all threads while rules are read is put back, and what is replaced is freed at once."""
+"""The collector and the switch interval are the application's; where Diana may set them it puts them back. What is replaced is freed."""
 
 from __future__ import annotations
 
@@ -7,13 +7,18 @@ import os
 import sys
 import weakref
 from collections.abc import Iterator
+from pathlib import Path
 from threading import Thread
 
 import pytest
 
+from diana import Guard
 from diana.sources.document.yaml_tree import free_gradually
-from diana.sources.following.low_impact import low_impact
+from diana.sources.following import low_impact as low_impact_module
+from diana.sources.following.low_impact import low_impact, may_tune_process
+from diana.sources.places.atomic_write import write_atomically
 from diana.sources.rules import rules_from_bytes
+from tests.servers.waiting import until
 from tests.sources.documents import document
 
 
@@ -24,6 +29,31 @@ def as_before() -> Iterator[None]:
     assert (sys.getswitchinterval(), gc.isenabled()) == (interval, collecting)
 
 
+@pytest.fixture
+def own_process() -> Iterator[None]:
+    may_tune_process()
+    yield
+    low_impact_module._impact.allowed = False
+
+
+def test_a_library_leaves_the_process_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    touched: list[str] = []
+    names = [(gc, name) for name in ("disable", "enable", "freeze", "unfreeze", "collect")]
+    for module, name in [*names, (sys, "setswitchinterval")]:
+        monkeypatch.setattr(module, name, lambda *_, name=name: touched.append(name))
+    monkeypatch.setattr("diana.sources.places.file.POLL_SECONDS", 0.05)
+    file = tmp_path / "rules.yaml"
+    file.write_bytes(document(1))
+    guard = Guard.from_file(file)
+    write_atomically(file, document(2))
+    until(lambda: guard.policy.rules[0].rpu == 2, "the new rules hold")
+    guard.close()
+    assert touched == []
+
+
+@pytest.mark.usefixtures("own_process")
 def test_the_collector_rests_and_goes_on() -> None:
     with low_impact():
         assert not gc.isenabled()
@@ -32,6 +62,7 @@ def test_the_collector_rests_and_goes_on() -> None:
         raise ZeroDivisionError
 
 
+@pytest.mark.usefixtures("own_process")
 def test_a_collector_that_is_off_stays_off() -> None:
     gc.disable()
     try:
@@ -42,6 +73,7 @@ def test_a_collector_that_is_off_stays_off() -> None:
         gc.enable()
 
 
+@pytest.mark.usefixtures("own_process")
 def test_what_somebody_has_frozen_stays_frozen() -> None:
     gc.freeze()
     try:
@@ -54,6 +86,7 @@ def test_what_somebody_has_frozen_stays_frozen() -> None:
         gc.unfreeze()
 
 
+@pytest.mark.usefixtures("own_process")
 def test_several_threads_put_back_what_was() -> None:
     def work() -> None:
         for _ in range(50):
@@ -67,6 +100,7 @@ def test_several_threads_put_back_what_was() -> None:
         thread.join()
 
 
+@pytest.mark.usefixtures("own_process")
 @pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")
 def test_a_child_forked_meanwhile_has_its_collector() -> None:
     with low_impact():

@@ -13,6 +13,7 @@ from diana.core.duration import micros_from_spelling
 from diana.core.errors import ConfigError, SourceError
 from diana.core.policy import Policy
 from diana.guard import AsyncGuard
+from diana.sources.following.low_impact import may_tune_process
 
 TRY = """\
 Try:
@@ -78,7 +79,22 @@ def _address(_: click.Context, __: click.Parameter, value: str) -> tuple[str, in
     show_default=True,
     callback=_seconds,
     metavar="DURATION",
-    help="How long a client may send nothing of its body.",
+    help="How long a client may send nothing of its body, or take nothing of an answer.",
+)
+@click.option(
+    "--body-rate",
+    default=500,
+    show_default=True,
+    type=click.IntRange(min=1),
+    metavar="BYTES",
+    help="Bytes per second that a client must send or take to be waited for longer than that.",
+)
+@click.option(
+    "--max-connections",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Clients at once; when they are more, those go first that were silent for the longest."
+    "  [default: 4096, or half of the descriptors]",
 )
 @click.option(
     "--grace",
@@ -91,6 +107,17 @@ def _address(_: click.Context, __: click.Parameter, value: str) -> tuple[str, in
 @click.option(
     "--rewrite-host", is_flag=True, help="Send the upstream its own name as Host, not the client's."
 )
+@click.option(
+    "--allow-underscore",
+    multiple=True,
+    metavar="NAME",
+    help="Forward this header, though its name has an underscore; all others are dropped. May be repeated.",
+)
+@click.option(
+    "--tune-process/--no-tune-process",
+    default=True,
+    help="While changed rules are read, pause the garbage collector and switch threads more often.  [default: on]",
+)
 @click.option("--access-log/--no-access-log", default=True, help="One line per request, on stdout.")
 def gateway(
     upstream: str | None,
@@ -101,8 +128,12 @@ def gateway(
     connect_timeout: float,
     read_timeout: float,
     body_timeout: float,
+    body_rate: int,
+    max_connections: int | None,
     grace: float,
     rewrite_host: bool,
+    allow_underscore: tuple[str, ...],
+    tune_process: bool,
     access_log: bool,
 ) -> None:
     """Forward requests to an upstream, as often as the rules allow.
@@ -114,12 +145,16 @@ def gateway(
     try:
         from diana.gateway import sample as shipped
         from diana.gateway import server
+        from diana.gateway.bounds import Bounds
         from diana.gateway.chain import gateway as chain
+        from diana.gateway.crowd import most_connections, raise_descriptor_limit
         from diana.gateway.upstream import upstream_from_url
     except ModuleNotFoundError as missing:
         raise click.ClickException(
             f"the gateway needs {missing.name}; run pip install 'diana-limiter[gateway]'"
         ) from None
+    except ImportError as missing:
+        raise click.ClickException(str(missing)) from None
     guard = _guard(rules, store)
     with ExitStack() as stack:
         stack.callback(lambda: asyncio.run(guard.close()))
@@ -133,18 +168,28 @@ def gateway(
                 connect_timeout=connect_timeout,
                 read_timeout=read_timeout,
                 own_host=rewrite_host,
+                underscores=allow_underscore,
+            )
+            raise_descriptor_limit(max_connections)
+            bounds = Bounds(
+                body_seconds=body_timeout,
+                body_rate=body_rate,
+                connections=most_connections(max_connections),
             )
             listening = stack.enter_context(server.bound_socket(*bind))
             log = sys.stdout if access_log else None
-            app = chain(guard, target, access_log=log, body_timeout=body_timeout)
+            app = chain(guard, target, access_log=log, bounds=bounds)
         except ConfigError as error:
             raise click.ClickException(_told(error, rules)) from None
         address = f"http://{_shown(listening.getsockname())}"
         behind = "a sample service" if sample else upstream or ""
+        if tune_process:
+            may_tune_process()
         server.serve(
             app,
             listening,
             grace_seconds=max(1, round(grace)),
+            bounds=bounds,
             announce=lambda: _introduce(guard.policy, address, behind),
         )
     click.echo("Stopped.")

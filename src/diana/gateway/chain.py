@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from diana.gateway.access_log import AccessLog, Stream
-from diana.gateway.exchange import BODY_SECONDS
+from diana.gateway.bounds import DEFAULT, Bounds
 from diana.gateway.proxy import Proxy
 from diana.gateway.upstream import Upstream
 from diana.guard import AsyncGuard
@@ -15,11 +15,11 @@ def gateway(
     upstream: Upstream,
     *,
     access_log: Stream | None = None,
-    body_timeout: float = BODY_SECONDS,
+    bounds: Bounds = DEFAULT,
 ) -> App:
     """An ASGI app that any server can run; `serve` runs it on one that is set up for it. The guard is closed by whoever made it."""
     settings = guard.policy.settings
-    app: App = Proxy(upstream, settings.proxies, body_timeout=body_timeout)
+    app: App = Proxy(upstream, settings.proxies, bounds=bounds)
     for line in reversed(settings.filters):
         app = line.around(app)
     app = RateLimitMiddleware(app, guard=guard)

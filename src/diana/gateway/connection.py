@@ -4,8 +4,8 @@
     GET / HTTP/1.1 Host: … │ 5 hello 0  X-Trailer: …       │ GET …
       128 KiB, a minute      between two pieces 128 KiB
 
-uvicorn takes trailers for headers, bounds neither, waits for slow heads, and tells only the last of several requests on a connection that
-its client has left.
+uvicorn takes trailers for headers, bounds neither, waits for slow heads and for clients that do not read, reads any number of requests
+ahead, and tells only the last of several requests on a connection that its client has left.
 """
 
 from __future__ import annotations
@@ -15,9 +15,11 @@ from enum import Enum
 from typing import Any
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
+from diana.gateway.bounds import DEFAULT, MOST_WAITING, Bounds
+from diana.gateway.crowd import Crowd
 from diana.gateway.heads import (
+    FULL,
     LARGEST_HEAD,
     NO_HTTP,
     NO_PATH,
@@ -27,10 +29,10 @@ from diana.gateway.heads import (
     refusal_of_head,
 )
 from diana.gateway.old_clients import UntilItCloses
+from diana.gateway.pipelining import PIECE, SLICE_SECONDS, ReadGate, up_to_head
 from diana.gateway.problem import Problem
-
-HEAD_SECONDS = 60.0
-"""So long may a client take for a head, the first and any other."""
+from diana.gateway.slow_readers import UnsentWatch
+from diana.gateway.uvicorn_parts import HttpToolsProtocol, RequestResponseCycle
 
 
 class Part(Enum):
@@ -48,9 +50,15 @@ class Refused(Exception):
 class ClientConnection(HttpToolsProtocol):
     """uvicorn's protocol for clients whose heads never end, or end as something else."""
 
-    def __init__(self, *given: Any, head_seconds: float = HEAD_SECONDS, **named: Any) -> None:
+    flow: ReadGate
+
+    def __init__(self, *given: Any, crowd: Crowd, bounds: Bounds = DEFAULT, **named: Any) -> None:
         super().__init__(*given, **named)
-        self._head_seconds = head_seconds
+        self._crowd = crowd
+        self._bounds = bounds
+        self._unsent: UnsentWatch | None = None
+        self._unread = memoryview(b"")
+        """Of pipelined requests, beyond those that may wait."""
         self._part = Part.NOTHING
         self._size = 0
         """Of the head, and later the trailers, as far as they are read."""
@@ -66,19 +74,33 @@ class ClientConnection(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._wait()
+        self.flow = ReadGate(transport)
+        self._unsent = UnsentWatch(transport, self.loop, self._bounds)
+        if self._crowd.come(transport, self.loop):
+            self._wait()
+        else:
+            self._refuse(FULL)
 
     def data_received(self, data: bytes) -> None:
-        if self._deaf:
-            return
-        self._between += len(data)
-        self._read(data)
-        if self._deaf or self.transport.is_closing():
-            return
-        if self._between > LARGEST_HEAD:
-            self._refuse(TOO_LARGE)
-        elif self._patience is None and self._is_owed_more():
-            self._wait()
+        if not self._deaf:
+            self._take(memoryview(b"".join((self._unread, data)) if self._unread else data))
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        if self._unsent is not None:
+            self._unsent.begin()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._unsent is not None:
+            self._unsent.end()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if not self.pipeline:
+            self._take_the_rest()
+        if self._unanswered() is None:
+            self._crowd.falls_silent(self.transport)
 
     def on_message_begin(self) -> None:
         self._part = Part.HEAD
@@ -127,6 +149,10 @@ class ClientConnection(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_waiting()
+        self._crowd.leave(self.transport)
+        self._unread = memoryview(b"")
+        if self._unsent is not None:
+            self._unsent.end()
         answering = self._unanswered()
         if answering is not None:
             # uvicorn itself tells the request that came last, which may still wait for its turn.
@@ -136,17 +162,53 @@ class ClientConnection(HttpToolsProtocol):
 
     def handle_websocket_upgrade(self) -> None:
         self._deaf = True
+        self._crowd.speaks(self.transport)
         super().handle_websocket_upgrade()
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._answering = cycle
+        self._crowd.speaks(self.transport)
         if cycle.scope["http_version"] == "1.0":
             cycle.send = UntilItCloses(cycle)  # type: ignore[method-assign,assignment]
         super()._start_asgi_task(cycle, app)
 
-    def _read(self, data: bytes) -> None:
+    def _take(self, data: memoryview) -> None:
+        """Reads as many requests as may wait, for as long as others can; the rest is read when they are answered, or a little later."""
+        end = self.loop.time() + SLICE_SECONDS if len(data) > PIECE else 0.0
+        while data:
+            room = MOST_WAITING - len(self.pipeline)
+            if room <= 0:
+                break
+            stop = up_to_head(data[:PIECE], room)
+            self._read(data[:stop])
+            data = data[stop:]
+            if self._deaf or self.transport.is_closing():
+                data = memoryview(b"")
+            elif data and end and self.loop.time() > end:
+                self._crowd.backlog.add(self._take_the_rest, self.loop)
+                break
+        self._unread = data
+        if data:
+            self.flow.close()
+
+    def _take_the_rest(self) -> None:
+        if self._unread and not self.transport.is_closing():
+            self._take(self._unread)
+            if not self._unread:
+                self.flow.open()
+
+    def _read(self, data: memoryview) -> None:
+        self._between += len(data)
+        self._parse(data)
+        if self._deaf or self.transport.is_closing():
+            return
+        if self._between > LARGEST_HEAD:
+            self._refuse(TOO_LARGE)
+        elif self._patience is None and self._is_owed_more():
+            self._wait()
+
+    def _parse(self, rest: memoryview) -> None:
         self._unset_keepalive_if_required()
-        rest = memoryview(data)
         while True:
             try:
                 if self._plain_head is not None:
@@ -196,7 +258,7 @@ class ClientConnection(HttpToolsProtocol):
         return self._part is Part.HEAD or self._unanswered() is None
 
     def _wait(self) -> None:
-        self._patience = self.loop.call_later(self._head_seconds, self._lose_patience)
+        self._patience = self.loop.call_later(self._bounds.head_seconds, self._lose_patience)
 
     def _stop_waiting(self) -> None:
         if self._patience is not None:

@@ -6,13 +6,12 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any, NoReturn
 
+from diana.gateway.bounds import DEFAULT, Bounds
 from diana.gateway.problem import Problem, problem
 from diana.middleware.asgi import Message, Receive
 
 LOOK_AFTER = 0.05
 """Seconds until the gateway begins to watch whether the client leaves: most exchanges are over by then, and cost no task."""
-BODY_SECONDS = 60.0
-"""So long may a client send nothing of its body."""
 TOO_LATE = problem(408, "The rest of the body did not come in time.", (b"connection", b"close"))
 OTHER_LENGTH = problem(400, "The body is not as long as was said.", (b"connection", b"close"))
 
@@ -24,14 +23,25 @@ class Incomplete(Exception):
 class Upload:
     """The body of a request, piece by piece; nothing is kept."""
 
-    def __init__(self, receive: Receive, length: int, patience: float = BODY_SECONDS) -> None:
+    def __init__(self, receive: Receive, length: int, bounds: Bounds = DEFAULT) -> None:
         self._receive = receive
+        self._bounds = bounds
+        self._patience = bounds.body_seconds
+        """Seconds that the client may still be waited for; each byte of it buys some back."""
         self._missing = length
         """Bytes, or -1 if nobody knows."""
-        self._patience = patience
+        self._first: Message | None = None
         self.ended = False
         self.left = False
         self.refusal: Problem | None = None
+
+    async def length(self) -> int:
+        """Of a body that no head announced: 0 if there is none, -1 if it does not end with its first piece."""
+        self._first = await self._next()
+        if self._first.get("more_body"):
+            return -1
+        self._missing = len(self._first.get("body", b""))
+        return self._missing
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         known = self._missing >= 0
@@ -52,11 +62,19 @@ class Upload:
                 return
 
     async def _next(self) -> Message:
+        if self._first is not None:
+            message, self._first = self._first, None
+            return message
+        loop = asyncio.get_running_loop()
+        began = loop.time()
         try:
             async with asyncio.timeout(self._patience):
                 message = await self._receive()
         except TimeoutError:
             self._refuse(TOO_LATE)
+        earned = len(message.get("body", b"")) / self._bounds.body_rate
+        left = self._patience - (loop.time() - began) + earned
+        self._patience = min(self._bounds.body_seconds, left)
         if message["type"] == "http.disconnect":
             self.left = True
             raise Incomplete

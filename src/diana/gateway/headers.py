@@ -1,25 +1,29 @@
 """Which header lines go on, in both directions.
 
-Lines that belong to one connection stay on it: those that HTTP names, and those that `Connection` names. What says where a request came
-from is the gateway's to say: from a client it is replaced, from a trusted proxy it is added to.
+Lines that belong to one connection stay on it: those that HTTP names. What `Connection` names besides goes on: else a client could have its
+account counted and taken off again before the upstream sees it. What says where a request came from is the gateway's to say: from a client
+it is replaced, from a trusted proxy it is added to. Names with `_` stay here: servers that make variables of names take `X_Account_Id` for
+`X-Account-Id`, which the rules did not see.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from functools import lru_cache
 from typing import NamedTuple
 
 from diana.core.address import LONGEST, Proxies, ip_from_text
+from diana.core.errors import ConfigError
+from diana.core.request import checked_token
 from diana.middleware.asgi import Scope
 
 Lines = list[tuple[str, str]]
 
 HOP_BY_HOP = frozenset(
     {
-        b"connection", b"keep-alive", b"proxy-authenticate", b"proxy-authorization", b"proxy-connection", b"te", b"trailer",
-        b"transfer-encoding", b"upgrade",
+        b"connection", b"http2-settings", b"keep-alive", b"proxy-authenticate", b"proxy-authorization", b"proxy-connection", b"te",
+        b"trailer", b"transfer-encoding", b"upgrade",
     }
 )  # fmt: skip
 ANSWERED_HERE = frozenset({b"expect"})
@@ -33,6 +37,8 @@ STAY = HOP_BY_HOP | ANSWERED_HERE
 ORDINARY = {b"close", b"keep-alive", b"upgrade", b"te", b""}
 """What `Connection` usually names: they stay anyway."""
 BODILESS = (204, 304)
+TELLS_LENGTH = frozenset({"1.1", "1.0"})
+"""Versions of HTTP in which the head says whether there is a body."""
 
 _CONTROL = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 
@@ -42,7 +48,7 @@ class Forwarded(NamedTuple):
 
     lines: Lines
     length: int
-    """Of the body; 0 if there is none, -1 if it is not known before it ends."""
+    """Of the body; 0 if there is none, -1 if it is not known before it ends: chunked, or HTTP/2 without `Content-Length`."""
     coding: bytes
     """`Transfer-Encoding`, if there is one."""
     protocols: list[str]
@@ -52,9 +58,13 @@ class Forwarded(NamedTuple):
 class RequestLines:
     """From the lines of a client to those for the upstream."""
 
-    def __init__(self, proxies: Proxies, own_host: bool = False) -> None:
+    def __init__(
+        self, proxies: Proxies, own_host: bool = False, underscores: Collection[str] = ()
+    ) -> None:
+        """`underscores`: names with `_` that go on all the same; see `checked_underscores`."""
         self._proxies = proxies
         self._own_host = own_host
+        self._underscores = frozenset(name.encode("ascii") for name in underscores)
 
     def of(self, scope: Scope) -> Forwarded:
         client = scope.get("client")
@@ -63,37 +73,33 @@ class RequestLines:
         websocket = scope["type"] == "websocket"
         lines: Lines = []
         said: dict[bytes, list[bytes]] = {}
-        connection: list[bytes] = []
         host = coding = b""
-        length = 0
+        # From HTTP/2 on, a body needs no line that announces it.
+        length = 0 if scope["http_version"] in TELLS_LENGTH else -1
         protocols: list[str] = []
         for name, value in scope["headers"]:
             if name in STAY:
-                if name == b"connection":
-                    connection.append(value)
-                elif name == b"transfer-encoding":
+                if name == b"transfer-encoding":
                     coding, length = coding + b"," + value if coding else value, -1
+                continue
+            if b"_" in name and name not in self._underscores:
                 continue
             if name == b"host":
                 host = value
                 if self._own_host:
                     continue
             elif name == b"content-length":
-                if length >= 0:
+                if not coding:
                     length = int(value)
             elif name in FORWARDED or name[:12] == FORWARDED_PREFIX:
                 if trusted:
                     said.setdefault(name, []).append(value)
-                continue
-            elif b"_" in name and _is_disguised(name):
                 continue
             elif websocket and name in OF_A_HANDSHAKE:
                 if name == b"sec-websocket-protocol":
                     protocols += [part.strip() for part in _text(value).split(",")]
                 continue
             lines.append((name.decode("latin-1"), _text(value)))
-        if connection:
-            lines = _without_named(lines, connection)
         if length < 0:
             lines = [line for line in lines if line[0] != "content-length"]
         lines += self._whence(scope["scheme"], peer, host, said)
@@ -148,18 +154,22 @@ def response_lines(raw: Iterable[tuple[bytes, bytes]], status: int) -> list[tupl
     return lines
 
 
-def _without_named(lines: Lines, connection: list[bytes]) -> Lines:
-    named = _named(connection)
-    if not named:
-        return lines
-    # How long the body is stays said: it is not the client's to make us forget it.
-    texts = {name.decode("latin-1") for name in named} - {"content-length", "host"}
-    return [line for line in lines if line[0] not in texts]
-
-
 def _named(connection: list[bytes]) -> set[bytes]:
     words = {word.strip().lower() for value in connection for word in value.split(b",")}
     return words - ORDINARY
+
+
+def checked_underscores(names: Iterable[str]) -> frozenset[str]:
+    """Names with `_` that may go on, in small letters; ConfigError for what no upstream may get from a client."""
+    checked = frozenset(checked_token(name, "X_Trace_Id").lower() for name in names)
+    for name in sorted(checked):
+        if "_" not in name:
+            raise ConfigError(f"{name} has no underscore, so it is forwarded anyway; leave it out")
+        if _is_disguised(name.encode()):
+            raise ConfigError(
+                f"{name} is {name.replace('_', '-')} to some servers, which only the gateway may set; leave it out"
+            )
+    return checked
 
 
 def _is_disguised(name: bytes) -> bool:

@@ -17,9 +17,11 @@ Headers = list[tuple[bytes, bytes]]
 
 NO_HTTP = problem(400, "This is no HTTP that can be read.")
 TOO_LARGE = problem(431, "The head, or what stands around the body, is too large.")
+FULL = problem(503, "Too many connections; please try again later.", (b"retry-after", b"1"))
 FRAGMENT = problem(400, "What follows a # is for the client alone; no request may hold it.")
 NO_HOST = problem(400, "A request names one host.")
 NO_PATH = problem(400, "This gateway takes requests for a path only.")
+CLIMBS = problem(400, "The path leads above where it starts; write it without dot segments.")
 HANDSHAKE_WITH_BODY = problem(400, "The handshake of a WebSocket has no body.")
 LARGE_HANDSHAKE = problem(431, "The head of this handshake is too large.")
 

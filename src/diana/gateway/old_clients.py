@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
-
+from diana.gateway.uvicorn_parts import RequestResponseCycle
 from diana.middleware.asgi import Message
 
 

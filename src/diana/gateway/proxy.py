@@ -13,9 +13,11 @@ from aiohttp import ClientError, ClientResponse, ClientSession, ServerTimeoutErr
 from yarl import URL
 
 from diana.core.address import Proxies
-from diana.gateway.exchange import BODY_SECONDS, Departure, Upload
+from diana.gateway.bounds import DEFAULT, Bounds
+from diana.gateway.climbing import climbs
+from diana.gateway.exchange import Departure, Incomplete, Upload
 from diana.gateway.headers import RequestLines, response_lines
-from diana.gateway.heads import FRAGMENT, NO_PATH
+from diana.gateway.heads import CLIMBS, FRAGMENT, NO_PATH
 from diana.gateway.problem import Problem, answer, problem
 from diana.gateway.upstream import Upstream
 from diana.gateway.websocket import relay
@@ -27,7 +29,7 @@ BROKEN = problem(502, "The service behind this gateway gave no answer that can b
 TOO_SLOW = problem(504, "The service behind this gateway took too long to answer.")
 UNKNOWN_CODING = problem(501, "This gateway knows no transfer coding but chunked.")
 
-_NOT_ASCII = re.compile(rb"[^!-~]")
+_NOT_IN_A_LINE = re.compile(rb"[^!-~]")
 
 
 class UpstreamLost(Exception):
@@ -37,13 +39,11 @@ class UpstreamLost(Exception):
 class Proxy:
     """An ASGI app whose answers are those of an upstream."""
 
-    def __init__(
-        self, upstream: Upstream, proxies: Proxies, *, body_timeout: float = BODY_SECONDS
-    ) -> None:
+    def __init__(self, upstream: Upstream, proxies: Proxies, *, bounds: Bounds = DEFAULT) -> None:
         self._upstream = upstream
         self._base = upstream.origin + upstream.prefix
-        self._lines = RequestLines(proxies, upstream.own_host)
-        self._body_timeout = body_timeout
+        self._lines = RequestLines(proxies, upstream.own_host, upstream.underscores)
+        self._bounds = bounds
         self._pool: ClientSession | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -54,6 +54,8 @@ class Proxy:
             await answer(NO_PATH, scope, receive, send)
         elif b"#" in _raw_path(scope) or b"#" in scope["query_string"]:
             await answer(FRAGMENT, scope, receive, send)
+        elif self._upstream.prefix and climbs(_raw_path(scope)):
+            await answer(CLIMBS, scope, receive, send)
         elif kind == "http":
             await self._forward(scope, receive, send)
         elif kind == "websocket":
@@ -65,7 +67,18 @@ class Proxy:
         lines, length, coding, _ = self._lines.of(scope)
         if coding and coding != b"chunked":
             return await answer(UNKNOWN_CODING, scope, receive, send)
-        upload = Upload(receive, length, self._body_timeout) if length else None
+        upload = Upload(receive, length, self._bounds) if length else None
+        if upload is not None and length < 0 and not coding:
+            try:
+                length = await upload.length()
+            except Incomplete:
+                if upload.refusal is not None:
+                    await answer(upload.refusal, scope, receive, send)
+                return None
+            if not length:
+                upload = None
+            elif length > 0:
+                lines.append(("content-length", str(length)))
         departure = Departure(receive, upload)
         response: ClientResponse | None = None
         began = whole = False
@@ -103,9 +116,9 @@ class Proxy:
         query: bytes = scope["query_string"]
         raw = _raw_path(scope)
         target = raw + b"?" + query if query else raw
-        if not target.isascii():
-            # No request line may hold these; written so, they mean the same.
-            target = _NOT_ASCII.sub(lambda found: b"%%%02X" % found[0][0], target)
+        if _NOT_IN_A_LINE.search(target) is not None:
+            # Clients take these out, or end the line there; written so, they mean what the rules judged.
+            target = _NOT_IN_A_LINE.sub(lambda found: b"%%%02X" % found[0][0], target)
         return URL(self._base + target.decode("ascii"), encoded=True)
 
     def _connections(self) -> ClientSession:

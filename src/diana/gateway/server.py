@@ -15,7 +15,10 @@ from typing import Any
 from uvicorn import Config, Server
 
 from diana.core.errors import ConfigError
-from diana.gateway.connection import HEAD_SECONDS, ClientConnection
+from diana.gateway.bounds import DEFAULT, Bounds
+from diana.gateway.client_socket import ClientSocket
+from diana.gateway.connection import ClientConnection
+from diana.gateway.crowd import Crowd, most_connections
 from diana.gateway.proxy import UpstreamLost
 from diana.middleware.asgi import App
 
@@ -37,10 +40,11 @@ def serve(
     listening: socket.socket,
     *,
     grace_seconds: int,
+    bounds: Bounds = DEFAULT,
     announce: Callable[[], None] = lambda: None,
 ) -> None:
     """Until SIGINT or SIGTERM, which are heeded from before the announcement on; then whatever is under way may finish, for so long."""
-    server = _server(app, grace_seconds)
+    server = _server(app, grace_seconds, bounds)
     with _heeded_signals(server):
         announce()
         server.run(sockets=[listening])
@@ -48,10 +52,10 @@ def serve(
 
 @contextmanager
 def served_beside(
-    app: App, listening: socket.socket, *, head_seconds: float = HEAD_SECONDS
+    app: App, listening: socket.socket, *, bounds: Bounds = DEFAULT
 ) -> Iterator[None]:
     """The same in a thread of its own, as long as the block lasts."""
-    server = _server(app, grace_seconds=1, head_seconds=head_seconds)
+    server = _server(app, grace_seconds=1, bounds=bounds)
     thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
     thread.start()
     try:
@@ -61,15 +65,19 @@ def served_beside(
         thread.join()
 
 
-def _server(app: App, grace_seconds: int, head_seconds: float = HEAD_SECONDS) -> Server:
+def _server(app: App, grace_seconds: int, bounds: Bounds) -> Server:
     log = logging.getLogger("uvicorn.error")
     log.setLevel(logging.ERROR)  # who sends no HTTP is told so; it is no line of ours
     if not any(isinstance(known, _Expected) for known in log.filters):
         log.addFilter(_Expected())
+    crowd = Crowd(most_connections(bounds.connections), bounds.body_seconds)
     return Server(
         Config(
             app,
-            http=partial(ClientConnection, head_seconds=head_seconds),  # type: ignore[arg-type]
+            http=partial(ClientConnection, crowd=crowd, bounds=bounds),  # type: ignore[arg-type]
+            ws=partial(ClientSocket, crowd=crowd, bounds=bounds),  # type: ignore[arg-type]
+            # A kilobyte of deflated nothing is a megabyte upstream.
+            ws_per_message_deflate=False,
             lifespan="on",
             log_config=None,
             access_log=False,

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from aiohttp import ClientSession, ClientTimeout, DummyCookieJar, TCPConnector
+from aiohttp import ClientSession, ClientTimeout, DummyCookieJar
 
 from diana.core.errors import ConfigError
+from diana.gateway.headers import checked_underscores
+from diana.gateway.interim import UpstreamConnector
 
 LARGEST_HEADER = 65_536
 """Bytes of one line, or one field, of an answer's head."""
@@ -31,6 +34,8 @@ class Upstream(NamedTuple):
     """Seconds without a byte."""
     own_host: bool = False
     """The upstream gets its own name as `Host`; else what the client sent."""
+    underscores: frozenset[str] = frozenset()
+    """Names of header lines with `_` that go on, in small letters; all others stay here."""
 
     def pool(self) -> ClientSession:
         """Made inside the event loop that uses it."""
@@ -42,7 +47,7 @@ class Upstream(NamedTuple):
         )
         return ClientSession(
             # How many may ask at once is for the rules to say.
-            connector=TCPConnector(limit=0, keepalive_timeout=IDLE_SECONDS, ttl_dns_cache=10),
+            connector=UpstreamConnector(limit=0, keepalive_timeout=IDLE_SECONDS, ttl_dns_cache=10),
             timeout=timeout,
             cookie_jar=DummyCookieJar(),
             skip_auto_headers=NEVER_ADDED,
@@ -59,6 +64,7 @@ def upstream_from_url(
     connect_timeout: float = 5.0,
     read_timeout: float = 60.0,
     own_host: bool = False,
+    underscores: Iterable[str] = (),
 ) -> Upstream:
     """`http://127.0.0.1:9000`, or with a prefix for all paths: `https://api.example.org/v1`."""
     advice = "write one such as http://127.0.0.1:9000"
@@ -77,4 +83,11 @@ def upstream_from_url(
         raise ConfigError("the upstream's URL ends with its path; remove what is behind it")
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
     origin = f"{parts.scheme}://{host}" + (f":{port}" if port is not None else "")
-    return Upstream(origin, parts.path.rstrip("/"), connect_timeout, read_timeout, own_host)
+    return Upstream(
+        origin,
+        parts.path.rstrip("/"),
+        connect_timeout,
+        read_timeout,
+        own_host,
+        checked_underscores(underscores),
+    )

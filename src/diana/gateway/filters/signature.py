@@ -38,6 +38,7 @@ from diana.core.address import Proxies
 from diana.core.duration import micros_from_spelling
 from diana.core.errors import ConfigError, shown
 from diana.core.filter import Filter, Wrap
+from diana.gateway.headers import TELLS_LENGTH
 from diana.gateway.problem import Problem, answer, problem
 from diana.middleware.asgi import App, Message, Receive, Scope, Send
 
@@ -133,6 +134,8 @@ class Signature:
     def _judged(self, scope: Scope) -> tuple[bytes, Problem | None]:
         said: dict[bytes, bytes] = {}
         body = False
+        # From HTTP/2 on, a body needs no line that announces it: whatever comes is digested, and unsigned it must be nothing.
+        unannounced = scope["type"] == "http" and scope["http_version"] not in TELLS_LENGTH
         for name, value in scope["headers"]:
             if name in (KEY, TIME, SIGNATURE, DIGEST):
                 if name in said:
@@ -157,8 +160,10 @@ class Signature:
         now_us = self._clock()
         if abs(now_us - at_us) > self._window_us:
             return b"", STALE
-        if digest and not body and digest != EMPTY:
-            # Somebody on the way left the body out; the signature may still come with it.
+        if unannounced:
+            digest = digest or EMPTY
+        elif digest and not body and digest != EMPTY:
+            # The body was left out on the way; the signature may still come with it.
             return b"", OTHER_BODY
         return digest, self._replays.add(expected, at_us + self._window_us, now_us)
 

@@ -2,6 +2,9 @@
 
 Three things stop all threads at once. The garbage collector, which walks over everything there is, again and again, while much is being
 made; freeing a large structure in one go; and a busy thread, which others must wait for until the interpreter makes it give way.
+
+The collector and the switch interval belong to the application: nothing here touches them, unless the process is Diana's own and says so
+(`may_tune_process`), as the gateway does.
 """
 
 from __future__ import annotations
@@ -23,9 +26,10 @@ class _Impact:
         self.lock = Lock()
         self.put_back: float | None = None
         """The switch interval to return to, while one works; then the collector is at rest, too."""
+        self.allowed = False
 
     def begin(self) -> None:
-        if gc.isenabled():
+        if self.allowed and gc.isenabled():
             self.put_back = sys.getswitchinterval()
             sys.setswitchinterval(min(GIVE_WAY_SECONDS, self.put_back))
             gc.disable()
@@ -48,9 +52,14 @@ class _Impact:
 _impact = _Impact()
 
 
+def may_tune_process() -> None:
+    """From now on, for this process: while rules are read, the collector rests and other threads get to run more often."""
+    _impact.allowed = True
+
+
 @contextmanager
 def low_impact() -> Iterator[None]:
-    """For a thread that creates many objects while others serve."""
+    """For a thread that creates many objects while others serve; in an application's process it changes nothing."""
     with _impact.lock:
         _impact.begin()
         try:

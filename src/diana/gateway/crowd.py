@@ -1,0 +1,118 @@
+"""All clients together: how many connections there may be, and which go first when another one comes.
+
+Every connection of a client may need one to the upstream, so of the descriptors that the process may have, clients get at most half. When
+that is full, the connection goes whose client has been silent for the longest: it sent no request yet, or none since its last answer.
+Clients that are being answered stay.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from diana.core.errors import ConfigError
+from diana.gateway.pipelining import Backlog
+
+RESERVED = 64
+"""Descriptors for everything else: the store, the rules, logs, names being looked up."""
+LEAST = 8
+MOST = 4_096
+"""Unless it is told otherwise: more clients than one process can serve need memory, not service."""
+SWEEP_SECONDS = 1.0
+
+
+class Crowd:
+    """The connections of one server."""
+
+    def __init__(self, most: int, linger_seconds: float) -> None:
+        self._most = most
+        self._linger_seconds = linger_seconds
+        self._here: set[asyncio.Transport] = set()
+        self._silent: dict[asyncio.Transport, None] = {}
+        """In the order in which they fell silent."""
+        self._closing: dict[asyncio.Transport, float] = {}
+        self._sweeping = False
+        self.backlog = Backlog()
+
+    def come(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> bool:
+        """Whether there is room, if need be by closing another."""
+        if len(self._here) >= self._most:
+            oldest = next(iter(self._silent), None)
+            if oldest is None:
+                return False
+            self.leave(oldest)
+            oldest.abort()
+        self._here.add(transport)
+        self._silent[transport] = None
+        if not self._sweeping:
+            self._sweeping = True
+            loop.call_later(SWEEP_SECONDS, self._sweep, loop)
+        return True
+
+    def leave(self, transport: asyncio.Transport) -> None:
+        self._here.discard(transport)
+        self._silent.pop(transport, None)
+        self._closing.pop(transport, None)
+
+    def speaks(self, transport: asyncio.Transport) -> None:
+        """It has sent a request."""
+        self._silent.pop(transport, None)
+
+    def falls_silent(self, transport: asyncio.Transport) -> None:
+        """All its requests are answered."""
+        if transport in self._here:
+            self._silent[transport] = None
+
+    def _sweep(self, loop: asyncio.AbstractEventLoop) -> None:
+        """A connection that is closed waits until all is sent; a client that never reads would keep it for ever."""
+        now = loop.time()
+        for transport in [each for each in self._here if each.is_closing()]:
+            if now - self._closing.setdefault(transport, now) > self._linger_seconds:
+                self.leave(transport)
+                transport.abort()
+        self._sweeping = bool(self._here)
+        if self._sweeping:
+            loop.call_later(SWEEP_SECONDS, self._sweep, loop)
+
+
+def most_connections(wanted: int | None = None) -> int:
+    """As many as are wanted, or as the limit of descriptors allows."""
+    limit = _descriptors()
+    if limit is None:
+        return wanted or MOST
+    possible = max(LEAST, (limit - RESERVED) // 2)
+    if wanted is None:
+        return min(possible, MOST)
+    if wanted > possible:
+        raise ConfigError(
+            f"{wanted} connections need {_needed(wanted)} descriptors, and the limit is {limit}; raise it: ulimit -n {_needed(wanted)}"
+        )
+    return wanted
+
+
+def raise_descriptor_limit(wanted: int | None = None) -> None:
+    """As far as so many connections need, and as the hard limit allows; for a process that is the gateway's own."""
+    limit = _descriptors()
+    needed = _needed(wanted or MOST)
+    if limit is None or needed <= limit:
+        return
+    import resource
+
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    if hard == resource.RLIM_INFINITY or needed <= hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
+    elif wanted is None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _needed(connections: int) -> int:
+    return 2 * connections + RESERVED
+
+
+def _descriptors() -> int | None:
+    """The soft limit; None if there is none."""
+    try:
+        import resource
+    except ImportError:  # not on Windows
+        return None
+    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return None if soft == resource.RLIM_INFINITY else soft
