@@ -147,7 +147,7 @@ class Connection:
                 if failure.__class__ is not Overrun:
                     raise failure from None
                 budget.spend(monotonic() - began)
-                if budget.left <= 0:
+                if budget.is_spent():
                     return self._last_look(budget)
             else:
                 ended = monotonic()

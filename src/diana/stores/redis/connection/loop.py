@@ -15,7 +15,13 @@ from time import monotonic
 from typing import Any
 
 from diana.stores.redis.connection.breaker import Breaker
-from diana.stores.redis.connection.budget import BUSY, LATE, SLICES, Budget
+from diana.stores.redis.connection.budget import (
+    BUSY,
+    LATE,
+    SLICES,
+    Budget,
+    machine_is_busy,
+)
 from diana.stores.redis.connection.connection import NOTHING_YET, Connection
 from diana.stores.redis.connection.pool import Pool
 from diana.stores.redis.protocol.batch import (
@@ -43,7 +49,7 @@ Answer = asyncio.Future[Any]
 class Call:
     """An exchange that waits for replies."""
 
-    __slots__ = ("counters", "deadline", "done", "replies", "sent", "steps")
+    __slots__ = ("counters", "deadline", "done", "is_extended", "replies", "sent", "steps")
 
     def __init__(
         self, steps: Exchange, done: Callable[[Any], None], deadline: float, counters: int
@@ -53,6 +59,7 @@ class Call:
         self.deadline = deadline
         """By the line's clock."""
         self.counters = counters
+        self.is_extended = False
         self.replies = 1
         self.sent = 0.0
 
@@ -332,7 +339,7 @@ class LoopLine:
         self._tick = None
         if self._calls and self._calls[0].deadline <= self.now():
             self._readable()
-        if self._calls and self._calls[0].deadline <= self.now():
+        if self._calls and self._calls[0].deadline <= self.now() and not self._extend():
             sent = self._calls[0].sent
             self._break(Overrun(self._was_busy > sent), sent)
         now = self.now()
@@ -340,9 +347,20 @@ class LoopLine:
             while line and line[0][2] <= now:
                 failure = NoConnection("no connection was free within the budget")
                 _resolve(line.popleft()[1], failure)
-                if not len(self._pool):
+                if not len(self._pool) and self._was_busy < monotonic() - SLICES * self._interval:
                     self._breaker.open(failure)  # requests that come next shall not wait as long
         self._arm()
+
+    def _extend(self) -> bool:
+        """Where more is to be done than there are processors for, a call gets its time once more: the server may be held up as we are."""
+        if self._calls[0].is_extended or not machine_is_busy():
+            return False
+        self._was_busy = monotonic()
+        for call in self._calls:
+            if not call.is_extended:
+                call.is_extended = True
+                call.deadline += SLICES * self._interval
+        return True
 
     def _break(self, failure: NoReply, sent: float) -> None:
         """What is under way has failed; what waits may yet be sent on another connection."""

@@ -19,7 +19,7 @@ IDLE_SECONDS = 10.0
 
 class Pool:
     def __init__(self, budget: float) -> None:
-        self._longest_use = 2 * budget + 0.1
+        self._longest_use = 2 * budget + 5.0
         self._free: deque[Connection] = deque()
         self._all: set[Connection] = set()
         self.is_closed = False

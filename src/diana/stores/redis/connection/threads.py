@@ -170,7 +170,7 @@ class ThreadLine:
             return
         failure = NoConnection("no connection was free within the budget")
         waiter.answer = failure
-        if not len(self._pool):
+        if not len(self._pool) and not budget.held_up:
             self._breaker.open(failure)  # requests that come next shall not wait as long
 
     def _leave(self, waiter: Waiter) -> None:
