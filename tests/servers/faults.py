@@ -7,6 +7,7 @@ It waits by `pause`, which ends early once another fault is chosen: what was hel
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from random import Random
 from typing import NamedTuple
 
 Pause = Callable[[float | None], Awaitable[None]]
@@ -68,3 +69,32 @@ def halving(first: int) -> Fault:
         yield piece[first:]
 
     return Fault(in_part)
+
+
+def doubling() -> Fault:
+    async def twice(piece: bytes, waited: float, pause: Pause) -> AsyncGenerator[bytes, None]:
+        yield piece + piece
+
+    return Fault(twice)
+
+
+def cutting() -> Fault:
+    async def broken(piece: bytes, waited: float, pause: Pause) -> AsyncGenerator[bytes, None]:
+        yield piece[: len(piece) // 2]
+        raise ConnectionResetError
+
+    return Fault(broken)
+
+
+def sometimes(fault: Fault, share: float, seed: int) -> Fault:
+    """For that share of the pieces, chosen at random; the others pass."""
+    random = Random(seed)
+
+    async def now_and_then(
+        piece: bytes, waited: float, pause: Pause
+    ) -> AsyncGenerator[bytes, None]:
+        chosen = fault.answer if random.random() < share else passing().answer
+        async for part in chosen(piece, waited, pause):
+            yield part
+
+    return Fault(now_and_then)

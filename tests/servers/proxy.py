@@ -90,6 +90,10 @@ class FaultProxy:
         """Only the first bytes of an answer come. The rest follows when another fault is chosen."""
         self._choose(faults.halving(first))
 
+    def sometimes(self, fault: Fault, share: float, seed: int = 1) -> None:
+        """A fault of that share of the answers."""
+        self._choose(faults.sometimes(fault, share, seed))
+
     def refuse(self) -> None:
         """Stop listening, and reset what is open."""
         self._do(self._refuse())

@@ -56,18 +56,26 @@ class DenyCache:
                 at = known.at + passed
                 outcome = _outcome(meter, known.state, cost, at)
                 if outcome is not None and not outcome[0]:
-                    return self._denied(charges, keys, at, known)
+                    return self._denied(charges, keys, at, known, place, outcome)
             self.forget(key)
         return None
 
     def _denied(
-        self, charges: Charges, keys: list[bytes], at: int, denial: Denial
+        self,
+        charges: Charges,
+        keys: list[bytes],
+        at: int,
+        denial: Denial,
+        denied: int,
+        its_outcome: tuple[bool, int, int, int, int],
     ) -> list[Decision]:
         decisions = []
-        for (meter, key, cost), wire_key in zip(charges, keys, strict=True):
+        for place, ((meter, key, cost), wire_key) in enumerate(zip(charges, keys, strict=True)):
             known = self._by_key.get(wire_key)
             outcome = None
-            if known is not None:
+            if place == denied:
+                outcome = its_outcome  # by now another thread may have forgotten it
+            elif known is not None:
                 outcome = _outcome(meter, known.state, cost, at)
             if outcome is None or outcome[0]:
                 # Not known to deny: as it stood then, or as if never seen.

@@ -23,7 +23,8 @@ from diana.stores.redis.protocol.failures import (
 )
 from diana.stores.redis.url import Endpoint
 
-FAILING_SECONDS = 0.5
+FAILING_SECONDS, FAILED_CALLS = 0.5, 3
+"""Every call failed for so long, and so many did."""
 
 
 class Breaker:
@@ -44,6 +45,8 @@ class Breaker:
         self._lock = fork_safe_lock()
         self._failing_since = 0.0
         """When the first call failed since one was last answered in time; 0: none has."""
+        self._failed = 0
+        """How many have since."""
         self._reason_is_known = True
 
     def hear(self, moment: float) -> None:
@@ -51,8 +54,8 @@ class Breaker:
 
     def answered(self) -> None:
         """A call was answered in time."""
-        if self._failing_since:
-            self._failing_since = 0.0
+        if self._failed:
+            self._failing_since, self._failed = 0.0, 0
 
     def note(self, error: BaseException, sent: float) -> None:
         """What went wrong with a call that was sent then."""
@@ -61,8 +64,11 @@ class Breaker:
         elif isinstance(error, NoReply | TooLate):
             now = monotonic()
             self._failing_since = self._failing_since or now
+            self._failed += 1
             silent = isinstance(error, Overrun) and not error.held_up and self.heard < sent
-            if silent or now - self._failing_since >= FAILING_SECONDS:
+            if silent or (
+                self._failed >= FAILED_CALLS and now - self._failing_since >= FAILING_SECONDS
+            ):
                 self.open(error)
 
     def open(self, reason: Exception) -> None:
@@ -70,7 +76,7 @@ class Breaker:
             if self.is_open:
                 return
             self.is_open = True
-            self._failing_since = 0.0
+            self._failing_since, self._failed = 0.0, 0
             self._reason_is_known = not isinstance(reason, NoConnection)
         self._count("breaker_opened")
         self._notices.warn(f"store {self._endpoint} unreachable: {reason}; counting locally")

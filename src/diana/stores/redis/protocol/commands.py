@@ -78,6 +78,9 @@ def call_script(
 
 _tags = count(1)
 
+MOST_PATIENCE = 4
+"""Times the budget: how late a command may at most come to the server if it came too late before."""
+
 
 def acquire(
     clock: ServerClock,
@@ -96,19 +99,22 @@ def acquire(
     if now is not None:
         reply = yield from call_script(script, keys, (now, "", tag, *requests), asking)
         return check_reply(reply, tag)
-    for _ in range(2):
+    patience = 1
+    while True:
         sent = monotonic_us()
-        latest = clock.at(sent + int(waiting.left * 1_000_000))
+        latest = clock.at(sent + patience * int(waiting.left * 1_000_000))
         reply = yield from call_script(script, keys, ("", latest, tag, *requests), asking)
         reply = check_reply(reply, tag)
         clock.hear(reply[0], sent)
         if reply[1] != TOO_LATE:
             return reply
-        # Either it was held up on its way, or the server's clock was set forward. Nothing was written, so it may be asked again,
-        # by the time that was just heard.
+        # It was held up on its way, perhaps by this process itself; or the server's clock was set forward. Nothing was written, so it
+        # may be asked again, by the time that was just heard.
+        if patience == MOST_PATIENCE:
+            raise TooLate("the command came to the server after its deadline")
+        patience *= 2
         clock.forget()
         clock.hear(reply[0], sent)
-    raise TooLate("the command came to the server after its deadline")
 
 
 def check_reply(reply: Any, tag: bytes) -> list[Any]:

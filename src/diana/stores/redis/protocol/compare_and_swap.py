@@ -16,8 +16,14 @@ from diana.core.contracts import State
 from diana.core.log import Log
 from diana.core.meter import Meter
 from diana.core.weigh import weigh
-from diana.stores.redis.protocol.commands import Exchange, Waiting, acquire, call_script
-from diana.stores.redis.protocol.failures import BadCounter, NoReply, failure_from_script
+from diana.stores.redis.protocol.commands import (
+    MOST_PATIENCE,
+    Exchange,
+    Waiting,
+    acquire,
+    call_script,
+)
+from diana.stores.redis.protocol.failures import BadCounter, NoReply, TooLate, failure_from_script
 from diana.stores.redis.protocol.script import (
     GRACE_MS,
     TOO_LATE,
@@ -85,9 +91,10 @@ def swap(
     reply = yield from call_script(scripts()["read"], keys, (), asking)
     server_us, found = _found(reply, len(keys))
     clock.hear(server_us, sent)
-    given_up = monotonic_us() + int(waiting.left * 1_000_000)
+    left_us = int(waiting.left * 1_000_000)
     # A reply that comes too late would be the server's fault; that others are quicker is not.
-    last_try = given_up - int(waiting.left * 200_000)
+    last_try = monotonic_us() + left_us * 4 // 5
+    patience = 1
     while True:
         at = server_us if now is None else now
         states = [_state_of(meter, text) for meter, text in zip(meters, found, strict=True)]
@@ -97,12 +104,19 @@ def swap(
             raise BadCounter(f"a counter holds what its algorithm cannot read: {error!r}") from None
         if all(state is None for state in after):
             return Swapped(at, result, states)
-        argv: list[Any] = [clock.at(given_up)]
+        argv: list[Any] = [clock.at(monotonic_us() + patience * left_us)]
         for meter, before, state in zip(meters, found, after, strict=True):
             argv += [before or b"", *_written(meter, state, at)]
         reply = yield from call_script(scripts()["swap"], keys, argv, asking)
         outcome = reply[0] if isinstance(reply, list) and reply else None
-        if outcome == TOO_LATE or (outcome == 0 and monotonic_us() > last_try):
+        if outcome == TOO_LATE:
+            if patience == MOST_PATIENCE:
+                raise TooLate("the command came to the server after its deadline")
+            patience *= (
+                2  # nothing was written: it was held up on its way, perhaps by this process itself
+            )
+            continue
+        if outcome == 0 and monotonic_us() > last_try:
             raise BadCounter("no quiet moment within the budget")
         if outcome == 1:
             stand = [
