@@ -24,7 +24,7 @@ from tests.servers.ports import HOST
 from tests.servers.programs import REDIS_7
 from tests.servers.server import Server
 from tests.servers.waiting import until
-from tests.stores.redis.counting import BEGIN_US, SECOND_US, calls, meter, opened
+from tests.stores.redis.counting import BEGIN_US, PATIENT_US, SECOND_US, calls, meter, opened
 from tests.stores.redis.pushing import narrow
 
 MakeClient = Callable[..., Any]
@@ -57,6 +57,12 @@ def test_a_client_of_one_server(make: MakeClient, decoded: bool, redis7: Server)
             _decides_as_the_memory_store(store)
         assert calls(redis7) > before
         assert client.ping(), "the client is its owner's to close"
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a limiter opens the store: a machine that stands still shall not look like a lost one."""
+    monkeypatch.setattr("diana.stores.redis.store.BUDGET_US", PATIENT_US)
 
 
 @decoding

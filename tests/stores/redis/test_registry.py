@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 from diana.core.charge import Charge
 from diana.stores.redis.background.membership import SILENCE_MS, Node, nodes_of_store
 from tests.servers.cluster import Cluster
@@ -26,6 +28,12 @@ print("ready", flush=True)
 sys.stdin.read()
 limiter.close()
 """
+
+
+@pytest.fixture(autouse=True)
+def empty(redis7: Server) -> None:
+    """Who was killed in the test before is still on the list."""
+    redis7.ask("FLUSHALL")
 
 
 @contextmanager
@@ -66,7 +74,6 @@ def test_a_node_appears_and_leaves(redis7: Server) -> None:
 
 
 def test_a_killed_node_is_gone_after_a_silence(redis7: Server) -> None:
-    redis7.ask("FLUSHALL")
     with a_node(redis7.url) as living, a_node(redis7.url) as killed:
         until(lambda: pids(redis7.url) == {living.pid, killed.pid}, "both are known")
         (id,) = (node.id for node in nodes_of_store(redis7.url) if node.pid == killed.pid)
@@ -81,7 +88,6 @@ def test_a_killed_node_is_gone_after_a_silence(redis7: Server) -> None:
 
 
 def test_the_registry_ends_with_its_last_node(redis7: Server) -> None:
-    redis7.ask("DEL", "{diana:nodes}", "{diana:nodes}:said")
     with opened(redis7.url):
         until(lambda: nodes_of_store(redis7.url), "the node is known")
         for key in ("{diana:nodes}", "{diana:nodes}:said"):

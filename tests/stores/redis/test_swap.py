@@ -112,7 +112,7 @@ def test_a_counter_that_never_rests_hurts_only_its_own_request(redis7: Server) -
     numbers = iter(range(1, 10**9))
     limit = Limit(10**9, 60 * SECOND_US)
     some: Meter = meter_from_limit("diana:disturbed", limit, Disturbed(), {})
-    with opened(redis7.url, budget_us=1_000_000) as store:
+    with opened(redis7.url, budget_us=3_000_000) as store:
         assert not store.decide([Charge(meter("well"), "k")], BEGIN_US)[0].degraded
         assert store.decide([Charge(some, "k")], BEGIN_US)[0].degraded
         assert not store.lost
