@@ -3,7 +3,7 @@
 | uvicorn with websockets | here |
 |---|---|
 | answers every ping, whether the client reads or not | while it does not, only the last one, when it reads again |
-| makes messages of all that came at once, though nobody waits for them | of a few KiB; the rest stays bytes |
+| makes messages of all that came at once, though the app has not taken the first | of a few KiB; the rest stays bytes |
 | keeps each fragment of a message apart | one growing buffer |
 | closes a connection whose client answers no ping, but waits until it has read the rest | cuts it |
 """
@@ -17,7 +17,7 @@ from uvicorn._types import ASGIReceiveEvent
 from websockets.frames import Frame
 
 from diana.gateway.bounds import DEFAULT, Bounds
-from diana.gateway.crowd import Crowd
+from diana.gateway.connection_limit import ConnectionLimit
 from diana.gateway.pipelining import SLICE_SECONDS
 from diana.gateway.slow_readers import UnsentWatch
 from diana.gateway.uvicorn_parts import WebSocketsSansIOProtocol
@@ -29,9 +29,11 @@ SMALLEST_PIECE, LARGEST_PIECE = 64, 65_536
 class ClientSocket(WebSocketsSansIOProtocol):
     """uvicorn's protocol for clients that do not read, or not what they asked for."""
 
-    def __init__(self, *given: Any, crowd: Crowd, bounds: Bounds = DEFAULT, **named: Any) -> None:
-        super().__init__(*given, **named)
-        self._crowd = crowd
+    def __init__(
+        self, *args: Any, limit: ConnectionLimit, bounds: Bounds = DEFAULT, **options: Any
+    ) -> None:
+        super().__init__(*args, **options)
+        self._limit = limit
         self._bounds = bounds
         self._unread = memoryview(b"")
         self._piece = SMALLEST_PIECE
@@ -44,7 +46,7 @@ class ClientSocket(WebSocketsSansIOProtocol):
         self._unsent = UnsentWatch(self.transport, self.loop, self._bounds)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._crowd.leave(self.transport)
+        self._limit.remove(self.transport)
         self._unread = memoryview(b"")
         if self._unsent is not None:
             self._unsent.end()
@@ -71,7 +73,7 @@ class ClientSocket(WebSocketsSansIOProtocol):
         message = await self.queue.get()
         if self._unread:
             if self.queue.empty():
-                self._crowd.backlog.add(self._take_the_rest, self.loop)
+                self._limit.backlog.add(self._take_the_rest, self.loop)
         else:
             self._take_the_rest()
         return message
@@ -113,7 +115,7 @@ class ClientSocket(WebSocketsSansIOProtocol):
                 self.transport.pause_reading()
         self._unread = data
         if data and self.queue.empty():
-            self._crowd.backlog.add(self._take_the_rest, self.loop)
+            self._limit.backlog.add(self._take_the_rest, self.loop)
 
     def _take_the_rest(self) -> None:
         if self.read_paused and self.queue.empty() and not self.transport.is_closing():
