@@ -346,7 +346,8 @@ FAILURES: dict[str, tuple[Behave, int]] = {
 @pytest.mark.parametrize("kind", FAILURES)
 def test_an_upstream_that_fails_is_told_as_502_or_504(kind: str, method: str) -> None:
     behave, status = FAILURES[kind]
-    with upstream(behave) as service, gateway_to(service.url, read_timeout=0.3) as port:
+    patience = 0.3 if status == 504 else PATIENCE
+    with upstream(behave) as service, gateway_to(service.url, read_timeout=patience) as port:
         answer = ask(port, get("/", "Content-Length: 0", method=method))
         head, _, body = answer.partition(b"\r\n\r\n")
         assert status_of(head) == status

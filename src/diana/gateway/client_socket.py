@@ -22,6 +22,8 @@ from diana.gateway.pipelining import SLICE_SECONDS
 from diana.gateway.slow_readers import UnsentWatch
 from diana.gateway.uvicorn_parts import WebSocketsSansIOProtocol
 
+LITTLE = 512
+"""Bytes that are read as soon as they come; what is more waits for its pass of the event loop."""
 SMALLEST_PIECE, LARGEST_PIECE = 64, 65_536
 """Bytes that are read at once: few while messages are small, since each of them weighs fifty times its bytes; many within a large one."""
 
@@ -67,22 +69,29 @@ class ClientSocket(WebSocketsSansIOProtocol):
             self.transport.write(pong)
 
     def data_received(self, data: bytes) -> None:
-        self._take(memoryview(b"".join((self._unread, data)) if self._unread else data))
+        if not self.handshake_initiated:
+            super().data_received(data)  # the head, which was read before
+        elif len(data) <= LITTLE and not self._unread:
+            self._take(memoryview(data))
+        else:
+            self._unread = memoryview(b"".join((self._unread, data)) if self._unread else data)
+            self._read_later()
 
     async def receive(self) -> ASGIReceiveEvent:
         message = await self.queue.get()
-        if self._unread:
-            if self.queue.empty():
-                self._limit.backlog.add(self._take_the_rest, self.loop)
+        if self._unread and self.queue.empty():
+            self._limit.backlog.add(self._take_the_rest, self.loop)
         else:
             self._take_the_rest()
         return message
 
     def handle_ping(self) -> None:
         pongs = self.conn.data_to_send()
+        if not pongs:
+            return  # this one was answered with those before it
         if self.writable.is_set():
             self.transport.write(b"".join(pongs))
-        elif pongs:
+        else:
             self._pong = pongs[-1]
 
     def handle_cont(self, event: Frame) -> None:
@@ -110,11 +119,18 @@ class ClientSocket(WebSocketsSansIOProtocol):
                 self._piece = SMALLEST_PIECE
             elif took < SLICE_SECONDS / 2:
                 self._piece = min(2 * self._piece, LARGEST_PIECE)
-            if data and took > SLICE_SECONDS and not self.read_paused:
-                self.read_paused = True
-                self.transport.pause_reading()
-        self._unread = data
-        if data and self.queue.empty():
+            if took > SLICE_SECONDS:
+                break
+        self._unread = memoryview(b"") if self.transport.is_closing() else data
+        if self._unread:
+            self._read_later()
+
+    def _read_later(self) -> None:
+        """When it is this connection's pass; or, if the app has messages to take first, when it has."""
+        if not self.read_paused:
+            self.read_paused = True
+            self.transport.pause_reading()
+        if self.queue.empty():
             self._limit.backlog.add(self._take_the_rest, self.loop)
 
     def _take_the_rest(self) -> None:

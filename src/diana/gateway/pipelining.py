@@ -16,7 +16,7 @@ from diana.gateway.uvicorn_parts import FlowControl
 
 PIECE = 16_384
 """Bytes that are read without a look at the clock."""
-SLICE_SECONDS = 0.000_25
+SLICE_SECONDS = 0.000_1
 """So long is read on one connection before others are served."""
 _HEADS = re.compile(rb"\r\n\r\n")
 _END_OF_HEAD = b"\r\n\r\n"
