@@ -46,13 +46,13 @@ class Measured(NamedTuple):
     memory: int
     """Bytes more than before."""
     received: int
-    held: float
+    open_seconds: float
     calm_ms: float
     attacked_ms: float
 
 
 def run(quick: bool) -> Section:
-    rounds, seconds = (1, 3) if quick else (5, 6)
+    rounds, seconds = (1, 3) if quick else (3, 3)
     figures = []
     for attack in ATTACKS:
         measured = [_measured(attack, seconds) for _ in range(rounds)]
@@ -91,10 +91,10 @@ def _figures(attack: Attack, measured: list[Measured]) -> list[Figure]:
         shown = Figure(
             f"{attack.what}: memory", memory / 1e6, "MB", note=f"{received:,.0f} bytes received"
         )
-    held = median(one.held / max(1, one.received) for one in measured)
+    per_byte = median(one.open_seconds / max(1, one.received) for one in measured)
     return [
         shown,
-        Figure(f"{attack.what}: held", held * 1e3, "ms per byte"),
+        Figure(f"{attack.what}: held", per_byte * 1e3, "ms per byte"),
         Figure(
             f"{attack.what}: p99 of others",
             median(one.attacked_ms for one in measured),
@@ -124,12 +124,14 @@ def _measured(attack: Attack, seconds: float) -> Measured:
         watching.start()
         attacker = _process(attack.name, gateway, seconds + 1)
         attacked = _ordinary(gateway, seconds)
-        sent, held = attacker.communicate()[0].split()
+        sent, open_seconds = attacker.communicate()[0].split()
         over.set()
         watching.join()
         with urlopen(f"http://127.0.0.1:{service.port}/sent") as told:
             poured = int(told.read())
-        return Measured(highest[0] - before, int(sent) + poured, float(held), calm, attacked)
+        return Measured(
+            highest[0] - before, int(sent) + poured, float(open_seconds), calm, attacked
+        )
 
 
 def _ordinary(gateway: Served, seconds: float) -> float:

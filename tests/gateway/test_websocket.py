@@ -39,7 +39,7 @@ def talk(socket: ServerConnection) -> None:
     if path == "/bye":
         return socket.close(4001, "until tomorrow")
     if path == "/lost":
-        return socket.socket.close()
+        return socket.socket.shutdown(sockets.SHUT_RDWR)
     try:
         for message in socket:
             socket.send(message)

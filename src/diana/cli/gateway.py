@@ -93,7 +93,7 @@ def _address(_: click.Context, __: click.Parameter, value: str) -> tuple[str, in
     "--max-connections",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Clients at once; when they are more, those go first that were silent for the longest."
+    help="Clients at once; when they are more, those go first that are idle for the longest."
     "  [default: 4096, or half of the descriptors]",
 )
 @click.option(
@@ -147,7 +147,7 @@ def gateway(
         from diana.gateway import server
         from diana.gateway.bounds import Bounds
         from diana.gateway.chain import gateway as chain
-        from diana.gateway.crowd import most_connections, raise_descriptor_limit
+        from diana.gateway.connection_limit import most_connections, raise_descriptor_limit
         from diana.gateway.upstream import upstream_from_url
     except ModuleNotFoundError as missing:
         raise click.ClickException(

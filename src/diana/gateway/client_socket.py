@@ -3,7 +3,7 @@
 | uvicorn with websockets | here |
 |---|---|
 | answers every ping, whether the client reads or not | while it does not, only the last one, when it reads again |
-| makes messages of all that came at once, though nobody waits for them | of a few KiB; the rest stays bytes |
+| makes messages of all that came at once, though the app has not taken the first | of a few KiB; the rest stays bytes |
 | keeps each fragment of a message apart | one growing buffer |
 | closes a connection whose client answers no ping, but waits until it has read the rest | cuts it |
 """
@@ -17,11 +17,13 @@ from uvicorn._types import ASGIReceiveEvent
 from websockets.frames import Frame
 
 from diana.gateway.bounds import DEFAULT, Bounds
-from diana.gateway.crowd import Crowd
+from diana.gateway.connection_limit import ConnectionLimit
 from diana.gateway.pipelining import SLICE_SECONDS
 from diana.gateway.slow_readers import UnsentWatch
 from diana.gateway.uvicorn_parts import WebSocketsSansIOProtocol
 
+LITTLE = 512
+"""Bytes that are read as soon as they come; what is more waits for its pass of the event loop."""
 SMALLEST_PIECE, LARGEST_PIECE = 64, 65_536
 """Bytes that are read at once: few while messages are small, since each of them weighs fifty times its bytes; many within a large one."""
 
@@ -29,9 +31,11 @@ SMALLEST_PIECE, LARGEST_PIECE = 64, 65_536
 class ClientSocket(WebSocketsSansIOProtocol):
     """uvicorn's protocol for clients that do not read, or not what they asked for."""
 
-    def __init__(self, *given: Any, crowd: Crowd, bounds: Bounds = DEFAULT, **named: Any) -> None:
-        super().__init__(*given, **named)
-        self._crowd = crowd
+    def __init__(
+        self, *args: Any, limit: ConnectionLimit, bounds: Bounds = DEFAULT, **options: Any
+    ) -> None:
+        super().__init__(*args, **options)
+        self._limit = limit
         self._bounds = bounds
         self._unread = memoryview(b"")
         self._piece = SMALLEST_PIECE
@@ -44,7 +48,7 @@ class ClientSocket(WebSocketsSansIOProtocol):
         self._unsent = UnsentWatch(self.transport, self.loop, self._bounds)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._crowd.leave(self.transport)
+        self._limit.remove(self.transport)
         self._unread = memoryview(b"")
         if self._unsent is not None:
             self._unsent.end()
@@ -65,22 +69,29 @@ class ClientSocket(WebSocketsSansIOProtocol):
             self.transport.write(pong)
 
     def data_received(self, data: bytes) -> None:
-        self._take(memoryview(b"".join((self._unread, data)) if self._unread else data))
+        if not self.handshake_initiated:
+            super().data_received(data)  # the head, which was read before
+        elif len(data) <= LITTLE and not self._unread:
+            self._take(memoryview(data))
+        else:
+            self._unread = memoryview(b"".join((self._unread, data)) if self._unread else data)
+            self._read_later()
 
     async def receive(self) -> ASGIReceiveEvent:
         message = await self.queue.get()
-        if self._unread:
-            if self.queue.empty():
-                self._crowd.backlog.add(self._take_the_rest, self.loop)
+        if self._unread and self.queue.empty():
+            self._limit.backlog.add(self._take_the_rest, self.loop)
         else:
             self._take_the_rest()
         return message
 
     def handle_ping(self) -> None:
         pongs = self.conn.data_to_send()
+        if not pongs:
+            return  # this one was answered with those before it
         if self.writable.is_set():
             self.transport.write(b"".join(pongs))
-        elif pongs:
+        else:
             self._pong = pongs[-1]
 
     def handle_cont(self, event: Frame) -> None:
@@ -108,12 +119,19 @@ class ClientSocket(WebSocketsSansIOProtocol):
                 self._piece = SMALLEST_PIECE
             elif took < SLICE_SECONDS / 2:
                 self._piece = min(2 * self._piece, LARGEST_PIECE)
-            if data and took > SLICE_SECONDS and not self.read_paused:
-                self.read_paused = True
-                self.transport.pause_reading()
-        self._unread = data
-        if data and self.queue.empty():
-            self._crowd.backlog.add(self._take_the_rest, self.loop)
+            if took > SLICE_SECONDS:
+                break
+        self._unread = memoryview(b"") if self.transport.is_closing() else data
+        if self._unread:
+            self._read_later()
+
+    def _read_later(self) -> None:
+        """When it is this connection's pass; or, if the app has messages to take first, when it has."""
+        if not self.read_paused:
+            self.read_paused = True
+            self.transport.pause_reading()
+        if self.queue.empty():
+            self._limit.backlog.add(self._take_the_rest, self.loop)
 
     def _take_the_rest(self) -> None:
         if self.read_paused and self.queue.empty() and not self.transport.is_closing():

@@ -17,7 +17,7 @@ from typing import Any
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 
 from diana.gateway.bounds import DEFAULT, MOST_WAITING, Bounds
-from diana.gateway.crowd import Crowd
+from diana.gateway.connection_limit import ConnectionLimit
 from diana.gateway.heads import (
     FULL,
     LARGEST_HEAD,
@@ -29,7 +29,7 @@ from diana.gateway.heads import (
     refusal_of_head,
 )
 from diana.gateway.old_clients import UntilItCloses
-from diana.gateway.pipelining import PIECE, SLICE_SECONDS, ReadGate, up_to_head
+from diana.gateway.pipelining import PIECE, SLICE_SECONDS, ReadGate, is_little, up_to_head
 from diana.gateway.problem import Problem
 from diana.gateway.slow_readers import UnsentWatch
 from diana.gateway.uvicorn_parts import HttpToolsProtocol, RequestResponseCycle
@@ -52,9 +52,11 @@ class ClientConnection(HttpToolsProtocol):
 
     flow: ReadGate
 
-    def __init__(self, *given: Any, crowd: Crowd, bounds: Bounds = DEFAULT, **named: Any) -> None:
-        super().__init__(*given, **named)
-        self._crowd = crowd
+    def __init__(
+        self, *args: Any, limit: ConnectionLimit, bounds: Bounds = DEFAULT, **options: Any
+    ) -> None:
+        super().__init__(*args, **options)
+        self._limit = limit
         self._bounds = bounds
         self._unsent: UnsentWatch | None = None
         self._unread = memoryview(b"")
@@ -76,13 +78,17 @@ class ClientConnection(HttpToolsProtocol):
         super().connection_made(transport)
         self.flow = ReadGate(transport)
         self._unsent = UnsentWatch(transport, self.loop, self._bounds)
-        if self._crowd.come(transport, self.loop):
+        if self._limit.admit(transport, self.loop):
             self._wait()
         else:
             self._refuse(FULL)
 
     def data_received(self, data: bytes) -> None:
-        if not self._deaf:
+        if self._deaf:
+            return
+        if not self.pipeline and not self._unread and is_little(data):
+            self._read(data)
+        else:
             self._take(memoryview(b"".join((self._unread, data)) if self._unread else data))
 
     def pause_writing(self) -> None:
@@ -98,9 +104,10 @@ class ClientConnection(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         super().on_response_complete()
         if not self.pipeline:
-            self._take_the_rest()
-        if self._unanswered() is None:
-            self._crowd.falls_silent(self.transport)
+            if self._unread:
+                self._take_the_rest()
+            if self._unanswered() is None:
+                self._limit.mark_idle(self.transport)
 
     def on_message_begin(self) -> None:
         self._part = Part.HEAD
@@ -149,7 +156,7 @@ class ClientConnection(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_waiting()
-        self._crowd.leave(self.transport)
+        self._limit.remove(self.transport)
         self._unread = memoryview(b"")
         if self._unsent is not None:
             self._unsent.end()
@@ -162,12 +169,12 @@ class ClientConnection(HttpToolsProtocol):
 
     def handle_websocket_upgrade(self) -> None:
         self._deaf = True
-        self._crowd.speaks(self.transport)
+        self._limit.mark_busy(self.transport)
         super().handle_websocket_upgrade()
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._answering = cycle
-        self._crowd.speaks(self.transport)
+        self._limit.mark_busy(self.transport)
         if cycle.scope["http_version"] == "1.0":
             cycle.send = UntilItCloses(cycle)  # type: ignore[method-assign,assignment]
         super()._start_asgi_task(cycle, app)
@@ -185,7 +192,7 @@ class ClientConnection(HttpToolsProtocol):
             if self._deaf or self.transport.is_closing():
                 data = memoryview(b"")
             elif data and end and self.loop.time() > end:
-                self._crowd.backlog.add(self._take_the_rest, self.loop)
+                self._limit.backlog.add(self._take_the_rest, self.loop)
                 break
         self._unread = data
         if data:
@@ -197,7 +204,7 @@ class ClientConnection(HttpToolsProtocol):
             if not self._unread:
                 self.flow.open()
 
-    def _read(self, data: memoryview) -> None:
+    def _read(self, data: bytes | memoryview) -> None:
         self._between += len(data)
         self._parse(data)
         if self._deaf or self.transport.is_closing():
@@ -207,7 +214,7 @@ class ClientConnection(HttpToolsProtocol):
         elif self._patience is None and self._is_owed_more():
             self._wait()
 
-    def _parse(self, rest: memoryview) -> None:
+    def _parse(self, rest: bytes | memoryview) -> None:
         self._unset_keepalive_if_required()
         while True:
             try:

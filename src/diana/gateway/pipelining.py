@@ -11,22 +11,25 @@ from asyncio import AbstractEventLoop
 from collections import deque
 from collections.abc import Callable
 
+from diana.gateway.bounds import MOST_WAITING
 from diana.gateway.uvicorn_parts import FlowControl
 
 PIECE = 16_384
 """Bytes that are read without a look at the clock."""
-SLICE_SECONDS = 0.000_25
+SLICE_SECONDS = 0.000_1
 """So long is read on one connection before others are served."""
-SHORTEST_REQUEST = 24
-"""Bytes: `GET / HTTP/1.1`, `Host:`, and the line ends."""
-_END_OF_HEAD = re.compile(rb"\n\r?\n")
+_HEADS = re.compile(rb"\r\n\r\n")
+_END_OF_HEAD = b"\r\n\r\n"
+
+
+def is_little(data: bytes) -> bool:
+    """No more than may be read at once, as nearly always."""
+    return len(data) <= PIECE and data.count(_END_OF_HEAD) <= MOST_WAITING
 
 
 def up_to_head(data: memoryview, most: int) -> int:
     """How many bytes hold at most so many heads. What looks like the end of one in a body only makes the piece shorter."""
-    if len(data) < most * SHORTEST_REQUEST:
-        return len(data)
-    for found in _END_OF_HEAD.finditer(data):
+    for found in _HEADS.finditer(data):
         most -= 1
         if not most:
             return found.end()

@@ -18,7 +18,7 @@ from diana.core.errors import ConfigError
 from diana.gateway.bounds import DEFAULT, Bounds
 from diana.gateway.client_socket import ClientSocket
 from diana.gateway.connection import ClientConnection
-from diana.gateway.crowd import Crowd, most_connections
+from diana.gateway.connection_limit import ConnectionLimit, most_connections
 from diana.gateway.proxy import UpstreamLost
 from diana.middleware.asgi import App
 
@@ -70,12 +70,12 @@ def _server(app: App, grace_seconds: int, bounds: Bounds) -> Server:
     log.setLevel(logging.ERROR)  # who sends no HTTP is told so; it is no line of ours
     if not any(isinstance(known, _Expected) for known in log.filters):
         log.addFilter(_Expected())
-    crowd = Crowd(most_connections(bounds.connections), bounds.body_seconds)
+    limit = ConnectionLimit(most_connections(bounds.connections), bounds.body_seconds)
     return Server(
         Config(
             app,
-            http=partial(ClientConnection, crowd=crowd, bounds=bounds),  # type: ignore[arg-type]
-            ws=partial(ClientSocket, crowd=crowd, bounds=bounds),  # type: ignore[arg-type]
+            http=partial(ClientConnection, limit=limit, bounds=bounds),  # type: ignore[arg-type]
+            ws=partial(ClientSocket, limit=limit, bounds=bounds),  # type: ignore[arg-type]
             # A kilobyte of deflated nothing is a megabyte upstream.
             ws_per_message_deflate=False,
             lifespan="on",

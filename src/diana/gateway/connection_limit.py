@@ -1,8 +1,8 @@
-"""All clients together: how many connections there may be, and which go first when another one comes.
+"""All clients together: how many connections there may be, and which goes first when another one comes.
 
 Every connection of a client may need one to the upstream, so of the descriptors that the process may have, clients get at most half. When
-that is full, the connection goes whose client has been silent for the longest: it sent no request yet, or none since its last answer.
-Clients that are being answered stay.
+that is full, an idle connection goes: the oldest of those that sent no whole request yet, else the one whose last answer is the longest
+ago. Connections with a request under way stay.
 """
 
 from __future__ import annotations
@@ -20,56 +20,60 @@ MOST = 4_096
 SWEEP_SECONDS = 1.0
 
 
-class Crowd:
+class ConnectionLimit:
     """The connections of one server."""
 
     def __init__(self, most: int, linger_seconds: float) -> None:
         self._most = most
         self._linger_seconds = linger_seconds
-        self._here: set[asyncio.Transport] = set()
-        self._silent: dict[asyncio.Transport, None] = {}
-        """In the order in which they fell silent."""
+        self._all: set[asyncio.Transport] = set()
+        self._new: dict[asyncio.Transport, None] = {}
+        """Without a request yet, in the order in which they came."""
+        self._idle: dict[asyncio.Transport, None] = {}
+        """With all requests answered, in the order of their last answers."""
         self._closing: dict[asyncio.Transport, float] = {}
         self._sweeping = False
         self.backlog = Backlog()
 
-    def come(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> bool:
+    def admit(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> bool:
         """Whether there is room, if need be by closing another."""
-        if len(self._here) >= self._most:
-            oldest = next(iter(self._silent), None)
+        if len(self._all) >= self._most:
+            oldest = next(iter(self._new or self._idle), None)
             if oldest is None:
                 return False
-            self.leave(oldest)
+            self.remove(oldest)
             oldest.abort()
-        self._here.add(transport)
-        self._silent[transport] = None
+        self._all.add(transport)
+        self._new[transport] = None
         if not self._sweeping:
             self._sweeping = True
             loop.call_later(SWEEP_SECONDS, self._sweep, loop)
         return True
 
-    def leave(self, transport: asyncio.Transport) -> None:
-        self._here.discard(transport)
-        self._silent.pop(transport, None)
+    def remove(self, transport: asyncio.Transport) -> None:
+        self._all.discard(transport)
+        self._new.pop(transport, None)
+        self._idle.pop(transport, None)
         self._closing.pop(transport, None)
 
-    def speaks(self, transport: asyncio.Transport) -> None:
+    def mark_busy(self, transport: asyncio.Transport) -> None:
         """It has sent a request."""
-        self._silent.pop(transport, None)
+        self._new.pop(transport, None)
+        self._idle.pop(transport, None)
 
-    def falls_silent(self, transport: asyncio.Transport) -> None:
+    def mark_idle(self, transport: asyncio.Transport) -> None:
         """All its requests are answered."""
-        if transport in self._here:
-            self._silent[transport] = None
+        if transport in self._all:
+            self._idle[transport] = None
 
     def _sweep(self, loop: asyncio.AbstractEventLoop) -> None:
         """A connection that is closed waits until all is sent; a client that never reads would keep it for ever."""
         now = loop.time()
-        for transport in [each for each in self._here if each.is_closing()]:
+        for transport in [each for each in self._all if each.is_closing()]:
             if now - self._closing.setdefault(transport, now) > self._linger_seconds:
-                self.leave(transport)
+                self.remove(transport)
                 transport.abort()
-        self._sweeping = bool(self._here)
+        self._sweeping = bool(self._all)
         if self._sweeping:
             loop.call_later(SWEEP_SECONDS, self._sweep, loop)
 
