@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 import click
 
+from diana.charging import NO_IDENTITY
 from diana.core.decision import Decision
 from diana.core.duration import SECOND_US
 from diana.core.errors import ConfigError
@@ -16,7 +17,6 @@ from diana.core.policy import Policy
 from diana.core.request import Request, printable
 from diana.core.rule import Rule
 from diana.guard import Guard
-from diana.judge import NO_IDENTITY
 
 
 @click.command()
