@@ -17,7 +17,7 @@ LAYERS = [
     {"core"},
     {"actors", "algorithms"},
     {"sources", "stores"},
-    {"waiting", "limiter", "decorator", "pacer", "judge", "guard", "shedding"},
+    {"waiting", "limiter", "decorator", "pacer", "charging", "judge", "guard", "shedding"},
     {"middleware", "asgi", "wsgi", "django", "fastapi", "telemetry"},
     {"service", "gateway", "dashboard", "simulate", "compat"},
     {"cli"},

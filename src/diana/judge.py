@@ -12,15 +12,13 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, cast
 
-from diana.core.address import client_of_request
+from diana.charging import NO_IDENTITY, REFUSED_KEY, Charge, Charging
 from diana.core.contracts import Client, Clock, Observer, Store
 from diana.core.decision import NEVER, Decision
 from diana.core.match import Match
-from diana.core.meter import Meter
-from diana.core.path import Reading
 from diana.core.plugins import plugin
 from diana.core.policy import Policy
-from diana.core.request import Contradiction, Request
+from diana.core.request import Request
 from diana.core.rule import Rule
 from diana.core.verdict import Verdict
 from diana.stores import asynchronous, open_store, refund_verb
@@ -28,13 +26,6 @@ from diana.stores.clock import checked_clock, wall_us
 
 log = logging.getLogger("diana")
 
-NO_IDENTITY = "?"
-"""The key of all who have none, under `missing: together`."""
-REFUSED_KEY = "!"
-"""Not a key to count by: the rule denies who has no identity."""
-SKIPPED_KEY = "-"
-"""Not a key to count by: the rule leaves alone who has no identity."""
-KEYS_OF_MISSING = {"deny": REFUSED_KEY, "skip": SKIPPED_KEY, "together": NO_IDENTITY}
 REFUSED = (False, 0, NEVER, 0, 0)
 
 _new = tuple.__new__
@@ -46,10 +37,6 @@ class StoreCall(NamedTuple):
     store: Store
     verb: str
     args: tuple[Any, ...]
-
-
-Charge = tuple[Meter, str, int]
-"""As a store takes it."""
 
 
 class Judge:
@@ -88,8 +75,11 @@ class Judge:
             if hasattr(observer, "watch") and hasattr(self.shared, "counts"):
                 observer.watch(self.shared.counts)
         self._ashared = asynchronous(self.shared)
-        self.identity_errors = 0
-        self._logged: set[str] = set()
+        self._charging = Charging()
+
+    @property
+    def identity_errors(self) -> int:
+        return self._charging.errors
 
     def swap(self, policy: Policy) -> None:
         """Other rules from now on; who is being judged is judged by those it began with. What was counted stays."""
@@ -106,7 +96,7 @@ class Judge:
     def check(self, request: Request) -> Verdict:
         """Whether every rule lets the request pass; if one denies, none is charged."""
         policy = self.policy
-        match, charges, refusing = self._charges(policy.match(request), request)
+        match, charges, refusing = self._charging.charges(policy, request)
         now = self.clock and self.clock()
         if refusing is not None:
             return self._refuse(refusing, match, charges, now, policy, request)
@@ -131,7 +121,7 @@ class Judge:
         if self.one_store:
             return self.check(request)
         policy = self.policy
-        match, charges, refusing = self._charges(policy.match(request), request)
+        match, charges, refusing = self._charging.charges(policy, request)
         now = self.clock and self.clock()
         if refusing is not None:
             return self._refuse(refusing, match, charges, now, policy, request)
@@ -162,70 +152,6 @@ class Judge:
                 now = self.clock and self.clock()
                 verb = refund_verb(decision)
                 yield StoreCall(self._store_of(rule), verb, ([charge], decision.at, now))
-
-    def _charges(self, match: Match, request: Request) -> tuple[Match, list[Charge], Rule | None]:
-        """The rules to ask, what to charge to each, and the rule that refuses who has no identity, if one does."""
-        if match.readings is not None:
-            return self._charges_of_readings(match, match.readings, request)
-        charges: list[Charge] = []
-        complete = True
-        for rule in match.rules:
-            try:
-                key = rule.key_of(request)
-            except Exception as error:
-                key, complete = self._key_after_error(rule, error, request), False
-            if key is None:
-                key, complete = self._key_without_identity(rule, rule.missing, request), False
-            charges.append((rule.meter, key, rule.cost))
-        return (match, charges, None) if complete else _without_skipped(match, charges)
-
-    def _charges_of_readings(
-        self, match: Match, readings: tuple[Reading, ...], request: Request
-    ) -> tuple[Match, list[Charge], Rule | None]:
-        """A rule that counts by the path is charged once for every different value that the readings give."""
-        places: list[int] = []
-        charges: list[Charge] = []
-        for place, rule in enumerate(match.rules):
-            if not rule.reads_path:
-                keys = {self._key(rule, request)}
-            elif not readings:
-                keys = {self._key_after_error(rule, Contradiction(), request)}
-            else:
-                keys = set()
-                for reading in filter(rule.url.covers_path, readings):
-                    request.read_as(reading)
-                    keys.add(self._key(rule, request))
-                request.read_as(None)
-            places += [place] * len(keys)
-            charges += [(rule.meter, key, rule.cost) for key in sorted(keys)]
-        return _without_skipped(match.pick(tuple(places)), charges)
-
-    def _key(self, rule: Rule, request: Request) -> str:
-        try:
-            key = rule.key_of(request)
-        except Exception as error:
-            return self._key_after_error(rule, error, request)
-        return key or self._key_without_identity(rule, rule.missing, request)
-
-    def _key_after_error(self, rule: Rule, error: Exception, request: Request) -> str:
-        """As if it were missing, but never skipped: a client could choose to be."""
-        missing = rule.missing
-        if isinstance(error, Contradiction):
-            missing = "together" if missing == "skip" else missing
-        else:
-            self._count_error(rule, error)
-            missing = "ip" if missing == "skip" else missing
-        return self._key_without_identity(rule, missing, request)
-
-    def _key_without_identity(self, rule: Rule, missing: str, request: Request) -> str:
-        if missing == "ip":
-            try:
-                address = client_of_request(request, self.policy.settings.proxies)
-                return NO_IDENTITY + (address or "")
-            except Exception as error:
-                self._count_error(rule, error)
-                return NO_IDENTITY
-        return KEYS_OF_MISSING[missing]
 
     def _decide_here(
         self, match: Match, charges: list[Charge], now: int | None
@@ -344,36 +270,12 @@ class Judge:
             except Exception:
                 log.exception("an observer failed; the verdict stands")
 
-    def _count_error(self, rule: Rule, error: Exception) -> None:
-        """Counted always, logged once per rule: a client must not be able to fill the log."""
-        self.identity_errors += 1
-        if rule.name not in self._logged:
-            self._logged.add(rule.name)
-            log.warning("finding the %s of rule %r failed: %r", rule.actor, rule.name, error)
-
 
 def _observer(observer: str | Observer) -> Observer:
     """By the name of an entry point in diana.observers, or as it is."""
     return (
         cast("Observer", plugin("observers", observer)()) if isinstance(observer, str) else observer
     )
-
-
-def _without_skipped(
-    match: Match, charges: list[Charge]
-) -> tuple[Match, list[Charge], Rule | None]:
-    """Rules that skip who has no identity are not asked; one that refuses ends the list."""
-    places: list[int] = []
-    refusing = None
-    for place, (_, key, _) in enumerate(charges):
-        if key is REFUSED_KEY and match.rules[place].mode == "enforce":
-            refusing = match.rules[place]
-            break
-        if key is not SKIPPED_KEY:
-            places.append(place)
-    if len(places) == len(match.rules):
-        return match, charges, refusing
-    return match.pick(tuple(places)), [charges[place] for place in places], refusing
 
 
 def _denied_or_delayed(match: Match, decisions: list[Decision]) -> tuple[Rule | None, float]:

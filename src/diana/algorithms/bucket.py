@@ -58,9 +58,9 @@ class BucketParams:
     very object needs no conversion; and what the first request is told. A plain tuple: it is unpacked on every request."""
 
     @property
-    def pace(self) -> tuple[int, int, int]:
-        """In µs: how long a full bucket takes to run empty; and one request, as a fraction."""
-        return self.drain * self.tick, self.per * self.tick, self.leak
+    def pace(self) -> tuple[int, float]:
+        """In µs, for header lines: how long a full bucket takes to run empty, and one request."""
+        return self.drain * self.tick, self.per * self.tick / self.leak
 
     @property
     def numbers(self) -> tuple[int, ...]:

@@ -21,8 +21,8 @@ class Announcement(NamedTuple):
     """The header line `RateLimit-Policy`."""
     template: bytes
     """The value of `RateLimit`, with `%d` for what remains and for the seconds of each rule."""
-    paces: tuple[tuple[int, int, int], ...]
-    """Of each: in how many µs all of it comes back, and one more request, as a fraction; (0, 0, 1) if all comes back at once."""
+    paces: tuple[tuple[int, float], ...]
+    """Of each: in how many µs all of it comes back, and one more request; (0, 0) if all comes back at once."""
 
 
 class Match:

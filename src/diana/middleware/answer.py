@@ -37,6 +37,8 @@ PROBLEM_TYPES = "https://iana.org/assignments/http-problem-types#"
 EXCEEDED = PROBLEM_TYPES + "quota-exceeded"
 REDUCED = PROBLEM_TYPES + "temporary-reduced-capacity"
 """While the store is lost, a node counts by itself: the IETF's draft has a name for that."""
+HALF_US = 0.5
+"""Off before rounding up: a third of a second, three times, is one second and not two."""
 KINDS = (JSON, TEXT, HTML)
 WITHOUT_BODY = (204, 205, 304)
 
@@ -87,16 +89,17 @@ class Answers:
             return []
         fields: Fields = []
         if self._ietf:
-            numbers: list[int] = []
-            for decision, (full_us, one_us, of) in zip(decisions, announcement.paces, strict=True):
-                _, remaining, _, reset_us, _ = decision.outcome
+            numbers: list[float] = []
+            for decision, (full_us, one_us) in zip(decisions, announcement.paces):  # noqa: B905  # it costs as much as the sum
+                outcome = decision.outcome
+                remaining, reset_us = outcome[1], outcome[3]
                 # Until there is more than what remains. A share of a limit, while the store is lost, has another pace.
-                more_us = reset_us - full_us + (remaining + 1) * one_us // of
-                if not 0 < more_us <= reset_us:
+                more_us = reset_us - full_us + (remaining + 1) * one_us
+                if more_us > reset_us or more_us <= 0:
                     more_us = reset_us
                 numbers += (
                     remaining if remaining < LARGEST else LARGEST,
-                    -(-more_us // 1_000_000),
+                    -((HALF_US - more_us) // 1_000_000),
                 )
             line = (b"ratelimit", announcement.template % tuple(numbers))
             fields += announcement.policy, line

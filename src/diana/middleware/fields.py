@@ -21,7 +21,7 @@ SECOND_US = 1_000_000
 LARGEST = 10**15 - 1
 """A structured field's integer has at most 15 digits."""
 
-AT_ONCE = (0, 0, 1)
+AT_ONCE = (0, 0.0)
 """The pace of a window: nothing comes back before all does."""
 
 _UNSAFE = re.compile(r"[^\x20-\x7E]+")

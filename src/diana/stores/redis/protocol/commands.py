@@ -78,8 +78,9 @@ def call_script(
 
 _tags = count(1)
 
-MOST_PATIENCE = 4
-"""Times the budget: how late a command may at most come to the server if it came too late before."""
+LENIENCE_US = (0, 1_000_000, 5_000_000)
+"""How much later than its budget a command may come to the server: at first not at all; more, if it came too late before, since this
+process is then alive, but held up between stamping and sending."""
 
 
 def acquire(
@@ -99,10 +100,9 @@ def acquire(
     if now is not None:
         reply = yield from call_script(script, keys, (now, "", tag, *requests), asking)
         return check_reply(reply, tag)
-    patience = 1
-    while True:
+    for lenience in LENIENCE_US:
         sent = monotonic_us()
-        latest = clock.at(sent + patience * int(waiting.left * 1_000_000))
+        latest = clock.at(sent + int(waiting.left * 1_000_000) + lenience)
         reply = yield from call_script(script, keys, ("", latest, tag, *requests), asking)
         reply = check_reply(reply, tag)
         clock.hear(reply[0], sent)
@@ -110,11 +110,9 @@ def acquire(
             return reply
         # It was held up on its way, perhaps by this process itself; or the server's clock was set forward. Nothing was written, so it
         # may be asked again, by the time that was just heard.
-        if patience == MOST_PATIENCE:
-            raise TooLate("the command came to the server after its deadline")
-        patience *= 2
         clock.forget()
         clock.hear(reply[0], sent)
+    raise TooLate("the command came to the server after its deadline")
 
 
 def check_reply(reply: Any, tag: bytes) -> list[Any]:

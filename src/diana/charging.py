@@ -1,0 +1,133 @@
+"""Who is asking, for each of the rules? From a policy and a request to the charges that a store takes.
+
+A rule whose actor finds nothing does what its `missing` says; an error in finding it is the request's problem, never the store's.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from diana.core.address import Proxies, client_of_request
+from diana.core.match import Match
+from diana.core.meter import Meter
+from diana.core.path import Reading
+from diana.core.policy import Policy
+from diana.core.request import Contradiction, Request
+from diana.core.rule import Rule
+
+log = logging.getLogger("diana")
+
+NO_IDENTITY = "?"
+"""The key of all who have none, under `missing: together`."""
+REFUSED_KEY = "!"
+"""Not a key to count by: the rule denies who has no identity."""
+SKIPPED_KEY = "-"
+"""Not a key to count by: the rule leaves alone who has no identity."""
+KEYS_OF_MISSING = {"deny": REFUSED_KEY, "skip": SKIPPED_KEY, "together": NO_IDENTITY}
+
+Charge = tuple[Meter, str, int]
+"""As a store takes it."""
+
+
+class Charging:
+    def __init__(self) -> None:
+        self.errors = 0
+        """How often finding an identity failed."""
+        self._logged: set[str] = set()
+
+    def charges(self, policy: Policy, request: Request) -> tuple[Match, list[Charge], Rule | None]:
+        """The rules to ask, what to charge to each, and the rule that refuses who has no identity, if one does."""
+        match = policy.match(request)
+        proxies = policy.settings.proxies
+        if match.readings is not None:
+            return self._charges_of_readings(match, match.readings, proxies, request)
+        charges: list[Charge] = []
+        complete = True
+        for rule in match.rules:
+            try:
+                key = rule.key_of(request)
+            except Exception as error:
+                key, complete = self._key_after_error(rule, error, proxies, request), False
+            if key is None:
+                key, complete = (
+                    self._key_without_identity(rule, rule.missing, proxies, request),
+                    False,
+                )
+            charges.append((rule.meter, key, rule.cost))
+        return (match, charges, None) if complete else _without_skipped(match, charges)
+
+    def _charges_of_readings(
+        self, match: Match, readings: tuple[Reading, ...], proxies: Proxies, request: Request
+    ) -> tuple[Match, list[Charge], Rule | None]:
+        """A rule that counts by the path is charged once for every different value that the readings give."""
+        places: list[int] = []
+        charges: list[Charge] = []
+        for place, rule in enumerate(match.rules):
+            if not rule.reads_path:
+                keys = {self._key(rule, proxies, request)}
+            elif not readings:
+                keys = {self._key_after_error(rule, Contradiction(), proxies, request)}
+            else:
+                keys = set()
+                for reading in filter(rule.url.covers_path, readings):
+                    request.read_as(reading)
+                    keys.add(self._key(rule, proxies, request))
+                request.read_as(None)
+            places += [place] * len(keys)
+            charges += [(rule.meter, key, rule.cost) for key in sorted(keys)]
+        return _without_skipped(match.pick(tuple(places)), charges)
+
+    def _key(self, rule: Rule, proxies: Proxies, request: Request) -> str:
+        try:
+            key = rule.key_of(request)
+        except Exception as error:
+            return self._key_after_error(rule, error, proxies, request)
+        return key or self._key_without_identity(rule, rule.missing, proxies, request)
+
+    def _key_after_error(
+        self, rule: Rule, error: Exception, proxies: Proxies, request: Request
+    ) -> str:
+        """As if it were missing, but never skipped: a client could choose to be."""
+        missing = rule.missing
+        if isinstance(error, Contradiction):
+            missing = "together" if missing == "skip" else missing
+        else:
+            self._count_error(rule, error)
+            missing = "ip" if missing == "skip" else missing
+        return self._key_without_identity(rule, missing, proxies, request)
+
+    def _key_without_identity(
+        self, rule: Rule, missing: str, proxies: Proxies, request: Request
+    ) -> str:
+        if missing == "ip":
+            try:
+                address = client_of_request(request, proxies)
+                return NO_IDENTITY + (address or "")
+            except Exception as error:
+                self._count_error(rule, error)
+                return NO_IDENTITY
+        return KEYS_OF_MISSING[missing]
+
+    def _count_error(self, rule: Rule, error: Exception) -> None:
+        """Counted always, logged once per rule: a client must not be able to fill the log."""
+        self.errors += 1
+        if rule.name not in self._logged:
+            self._logged.add(rule.name)
+            log.warning("finding the %s of rule %r failed: %r", rule.actor, rule.name, error)
+
+
+def _without_skipped(
+    match: Match, charges: list[Charge]
+) -> tuple[Match, list[Charge], Rule | None]:
+    """Rules that skip who has no identity are not asked; one that refuses ends the list."""
+    places: list[int] = []
+    refusing = None
+    for place, (_, key, _) in enumerate(charges):
+        if key is REFUSED_KEY and match.rules[place].mode == "enforce":
+            refusing = match.rules[place]
+            break
+        if key is not SKIPPED_KEY:
+            places.append(place)
+    if len(places) == len(match.rules):
+        return match, charges, refusing
+    return match.pick(tuple(places)), [charges[place] for place in places], refusing

@@ -1,0 +1,57 @@
+"""nginx, with locations of the test's own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tests.servers.ports import HOST
+from tests.servers.process import Process
+
+PROGRAM = "/usr/sbin/nginx"
+
+_CONFIGURATION = """
+daemon off;
+worker_processes 1;
+pid {folder}/nginx.pid;
+error_log stderr notice;
+events {{ worker_connections 64; }}
+http {{
+  access_log off;
+  client_body_temp_path {folder}/a; proxy_temp_path {folder}/b; fastcgi_temp_path {folder}/c;
+  uwsgi_temp_path {folder}/d; scgi_temp_path {folder}/e;
+  server {{
+    listen {host}:{port};
+    keepalive_requests 100000;
+    merge_slashes {merge_slashes};
+    {locations}
+    location / {{ return 404; }}
+  }}
+}}
+"""
+
+
+class Nginx(Process):
+    """Each location answers with `reached` and its name."""
+
+    ready = b"start worker process"
+
+    def __init__(self, locations: Mapping[str, str], merge_slashes: bool = True) -> None:
+        self._locations = "\n".join(
+            f"location {pattern} {{ return 200 'reached {name}'; }}"
+            for name, pattern in locations.items()
+        )
+        self._merge_slashes = "on" if merge_slashes else "off"
+        super().__init__()
+
+    def _command(self, port: int) -> list[str]:
+        configuration = self.folder / "nginx.conf"
+        configuration.write_text(
+            _CONFIGURATION.format(
+                folder=self.folder,
+                host=HOST,
+                port=port,
+                locations=self._locations,
+                merge_slashes=self._merge_slashes,
+            )
+        )
+        return [PROGRAM, "-p", str(self.folder), "-c", str(configuration)]
