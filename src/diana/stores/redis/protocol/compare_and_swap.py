@@ -17,7 +17,7 @@ from diana.core.log import Log
 from diana.core.meter import Meter
 from diana.core.weigh import weigh
 from diana.stores.redis.protocol.commands import (
-    MOST_PATIENCE,
+    LENIENCE_US,
     Exchange,
     Waiting,
     acquire,
@@ -94,7 +94,8 @@ def swap(
     left_us = int(waiting.left * 1_000_000)
     # A reply that comes too late would be the server's fault; that others are quicker is not.
     last_try = monotonic_us() + left_us * 4 // 5
-    patience = 1
+    lenience = iter(LENIENCE_US)
+    allowed_us = left_us + next(lenience)
     while True:
         at = server_us if now is None else now
         states = [_state_of(meter, text) for meter, text in zip(meters, found, strict=True)]
@@ -104,17 +105,16 @@ def swap(
             raise BadCounter(f"a counter holds what its algorithm cannot read: {error!r}") from None
         if all(state is None for state in after):
             return Swapped(at, result, states)
-        argv: list[Any] = [clock.at(monotonic_us() + patience * left_us)]
+        argv: list[Any] = [clock.at(monotonic_us() + allowed_us)]
         for meter, before, state in zip(meters, found, after, strict=True):
             argv += [before or b"", *_written(meter, state, at)]
         reply = yield from call_script(scripts()["swap"], keys, argv, asking)
         outcome = reply[0] if isinstance(reply, list) and reply else None
         if outcome == TOO_LATE:
-            if patience == MOST_PATIENCE:
+            more = next(lenience, None)
+            if more is None:
                 raise TooLate("the command came to the server after its deadline")
-            patience *= (
-                2  # nothing was written: it was held up on its way, perhaps by this process itself
-            )
+            allowed_us = left_us + more
             continue
         if outcome == 0 and monotonic_us() > last_try:
             raise BadCounter("no quiet moment within the budget")
