@@ -173,3 +173,19 @@ def test_the_public_surface_in_front_of_apps(module: str, names: list[str]) -> N
     imported = import_module(f"diana.{module}")
     assert imported.__all__ == names
     assert all(hasattr(imported, name) for name in names)
+
+
+FORBIDDEN_IN_PROTOCOL = {"socket", "ssl", "select", "selectors", "threading", "asyncio", "redis"}
+
+
+@pytest.mark.parametrize(
+    "path",
+    sorted((SOURCE / "stores" / "redis" / "protocol").glob("*.py")),
+    ids=lambda path: path.name,
+)
+def test_what_is_said_to_redis_knows_no_socket_thread_or_loop(path: Path) -> None:
+    for module in imports(path):
+        assert module.split(".")[0] not in FORBIDDEN_IN_PROTOCOL
+        assert not module.startswith(
+            ("diana.stores.redis.connection", "diana.stores.redis.background")
+        )

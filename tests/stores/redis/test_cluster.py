@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from statistics import median
+from typing import Any
 
 import pytest
 
 from diana.core.charge import Charge
 from diana.core.decision import Decision
 from diana.stores.redis.connection.topology import slot_of_key
+from diana.stores.redis.protocol.script import scripts
 from diana.stores.redis.protocol.wire import Plans
 from diana.stores.redis.store import RedisStore
 from tests.servers.awake import awake_seconds
@@ -200,3 +202,24 @@ def test_a_replica_takes_over(side: Side, caplog: pytest.LogCaptureFixture) -> N
             assert not store.lost
         assert callers.errors == []
         assert callers.slowest() < BUDGET + MARGIN
+
+
+@pytest.mark.parametrize("word", ["hold", "take"])
+def test_a_place_that_is_held_for_a_moment_is_no_denial_to_remember(
+    word: str, store: RedisStore, cluster: Cluster
+) -> None:
+    """One slot takes the last place, another denies, the place comes back: a node that was denied meanwhile asks again."""
+    last = window(1, f"last {word}")
+    (key,) = store.decider()._plans.keys([(last, "k", 1)])
+    _ask(cluster, word, key, store.decider()._plans.of(last).limit)
+    assert not store.decide([(last, "k", 1)])[0]
+    cluster.client().delete(key.decode())  # it comes back
+    assert bool(store.decide([(last, "k", 1)])[0]) == (word == "hold")
+
+
+def _ask(cluster: Cluster, word: str, key: bytes, limit: bytes | None) -> None:
+    """As another node does it."""
+    words = ("", "", word, 1, limit, 1)
+    client: Any = cluster.client()
+    reply = client.execute_command("EVAL", scripts()["acquire"].text, 1, key, *words)
+    assert reply[1][0] == 1

@@ -65,7 +65,10 @@ class Breaker:
             now = monotonic()
             self._failing_since = self._failing_since or now
             self._failed += 1
-            silent = isinstance(error, Overrun) and not error.held_up and self.heard < sent
+            silent = isinstance(error, Overrun) and self.heard < sent
+            if isinstance(error, Overrun) and error.held_up:
+                # A busy machine alone is not that late.
+                silent = silent and now - sent >= FAILING_SECONDS
             if silent or (
                 self._failed >= FAILED_CALLS and now - self._failing_since >= FAILING_SECONDS
             ):

@@ -17,6 +17,8 @@ LATE = 0.005
 
 BUSY = 0.001
 """Seconds by which a wait overruns on a machine that has more to do than it can."""
+EXTENSION = 0.25
+"""Seconds at most by which a budget is extended on such a machine."""
 MOST_WAITS = 10 * SLICES
 """For a thread that works for us: if this process is held up, so is that one."""
 
@@ -57,7 +59,7 @@ class Budget:
         if self.is_extended or not machine_is_busy():
             return True
         self.is_extended = self.held_up = True
-        self.left = SLICES * self._slice
+        self.left = min(EXTENSION, SLICES * self._slice)
         return False
 
     def wait(self, wake: threading.Lock) -> bool:

@@ -17,6 +17,7 @@ from typing import Any
 from diana.stores.redis.connection.breaker import Breaker
 from diana.stores.redis.connection.budget import (
     BUSY,
+    EXTENSION,
     LATE,
     SLICES,
     Budget,
@@ -359,7 +360,7 @@ class LoopLine:
         for call in self._calls:
             if not call.is_extended:
                 call.is_extended = True
-                call.deadline += SLICES * self._interval
+                call.deadline += min(EXTENSION, SLICES * self._interval)
         return True
 
     def _break(self, failure: NoReply, sent: float) -> None:

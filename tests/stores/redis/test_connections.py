@@ -1,0 +1,118 @@
+"""Connections: one that cannot be opened hurts no request that has one, a burst's are closed again, and loops share them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+from diana import AsyncLimiter
+from diana.core.decision import Decision
+from diana.stores.redis.connection import opening
+from tests.servers.certificates import Certificates
+from tests.servers.programs import REDIS_7
+from tests.servers.server import Server
+from tests.servers.waiting import until
+from tests.stores.redis.callers import InThreads, meter, opened, until_asked, window
+
+PATIENT = 5.0
+
+
+def test_at_maxclients_what_is_connected_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+    day = window()
+    with Server(REDIS_7) as server, opened(server.url, PATIENT) as store:
+        until_asked(store, day)
+        operator = server.client()
+        operator.config_set("maxclients", len(operator.client_list()))
+        # A loop wants a connection of its own, and there is none to be had.
+        with caplog.at_level(logging.WARNING, "diana"), InThreads(store, day) as callers:
+            tried = len(callers.told)
+            until(lambda: len(callers.told) > tried + 500, "it goes on")
+        assert callers.errors == []
+        assert callers.passed_here() == []
+        assert store.counts()["breaker_opened"] == 0
+        assert len(caplog.records) <= 20
+        operator.close()
+
+
+def test_what_is_said_of_a_flapping_store_is_bounded(
+    caplog: pytest.LogCaptureFixture, redis7: Server
+) -> None:
+    with opened(redis7.url, PATIENT) as store:
+        until_asked(store, window())
+        breaker = store._keeper.topology.servers[0].breaker  # type: ignore[union-attr]
+        with caplog.at_level(logging.WARNING, "diana"):
+            for _ in range(200):
+                breaker.open(OSError("flapping"))
+                breaker.close()
+        assert len(caplog.records) == 20
+
+
+def test_threads_need_few_connections(redis7: Server) -> None:
+    limit = meter("TB", "1000000000/day", "few")
+    with opened(redis7.url, PATIENT) as store:
+        until_asked(store, limit)
+
+        def push() -> None:
+            for number in range(20):
+                assert not store.decide([(limit, str(number), 1)])[0].degraded
+
+        threads = [Thread(target=push) for _ in range(50)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        named = [one for one in redis7.client().client_list() if one["name"] == "diana"]
+        # Two for threads, and each background thread's own.
+        assert len(named) <= 4
+
+
+def test_a_loop_for_each_request_needs_no_connection_for_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Flask's asynchronous views do it; with TLS, where a handshake takes milliseconds."""
+    certificates = Certificates.make(tmp_path)
+    made: list[int] = []
+    connect = opening._connect
+
+    def counting(*arguments: object) -> object:
+        made.append(1)
+        return connect(*arguments)  # type: ignore[arg-type]
+
+    with Server(REDIS_7, certificates=certificates) as server:
+        trusted = f"ssl_ca_certs={certificates.certificate('authority')}"
+        limiter = AsyncLimiter(
+            "1000000/day", store=f"{server.url}?{trusted}&budget=5s", name="loops"
+        )
+
+        async def take() -> Decision:
+            return await limiter.take("k")
+
+        until(lambda: not asyncio.run(take()).degraded, "it is asked")
+        monkeypatch.setattr(opening, "_connect", counting)
+        told: list[Decision] = []
+
+        def view() -> None:
+            told.extend(asyncio.run(take()) for _ in range(50))
+
+        threads = [Thread(target=view) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert not any(decision.degraded for decision in told)
+        assert len(made) <= 5
+        asyncio.run(limiter.close())
+
+
+def test_the_certificates_are_read_once(tmp_path: Path) -> None:
+    certificates = Certificates.make(tmp_path)
+    with Server(REDIS_7, certificates=certificates) as server:
+        trusted = f"ssl_ca_certs={certificates.certificate('authority')}"
+        opening._tls_context.cache_clear()
+        with opened(f"{server.url}?{trusted}", PATIENT) as store:
+            until_asked(store, window())
+        assert opening._tls_context.cache_info().misses == 1
