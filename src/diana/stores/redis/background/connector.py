@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Callable
+from contextlib import suppress
 from time import monotonic
 
 from diana.core.limit import Limit
@@ -37,6 +38,8 @@ from diana.stores.redis.protocol.script import wire_limit
 log = logging.getLogger("diana")
 
 CHECK_SECONDS = 1.0
+LEAST_CHECK_SECONDS = 0.01
+LEAST_REPLY_SECONDS = 0.2
 FIRST_PAUSE = 0.05
 LONGEST_PAUSE = 1.0
 STEADY_SECONDS = 10.0
@@ -89,7 +92,8 @@ class Connector:
         self._look_around = look_around
         self._count = count
         self._notices = notices
-        self._control = Control(server)
+        # A reply that is lost holds this thread up no longer than it must: requests may wait for a connection.
+        self._control = Control(server, max(LEAST_REPLY_SECONDS, 2 * budget))
         self._wakeup = Wakeup()
         self._is_closed = False
         self._probing = BackOff()
@@ -135,6 +139,10 @@ class Connector:
                 self._heal()
             if server.is_lost:
                 return max(0.001, self._probing.left)
+        if server.breaker.is_suspect:
+            self._ask_if_alive()
+            if server.is_lost:
+                return 0.001
         self._connect()
         if monotonic() >= self._next_check:
             self._next_check = monotonic() + CHECK_SECONDS
@@ -146,6 +154,23 @@ class Connector:
             due.append(self._connecting.until)
         return max(0.001, min(due) - monotonic())
 
+    def _ask_if_alive(self) -> None:
+        """A call waits for a reply that does not come: has the server fallen silent, or was one reply lost?"""
+        breaker = self._server.breaker
+        breaker.is_checked, breaker.is_suspect = True, False
+        seconds = max(self._budget / 2, LEAST_CHECK_SECONDS)
+        try:
+            with suppress(NoReply):
+                self._control.exchange(hear_time(self._server.clock), seconds)
+                return
+            # The reply to this, too? Once more, on another connection.
+            steps = hear_time(self._server.clock)
+            self._watched(lambda: self._control.exchange(steps, seconds), True)
+        except Failure:
+            pass  # the next check tells
+        finally:
+            breaker.is_checked = False
+
     def _connect(self) -> None:
         """Open connections while there is need; that one cannot be opened hurts no request that has one."""
         server = self._server
@@ -154,7 +179,8 @@ class Connector:
                 connection = self._open()
             except Failure as failure:
                 self._connecting.fail()
-                reason = Unreachable(str(failure))
+                silent = isinstance(failure, NoReply) or getattr(failure, "silent", False)
+                reason = Unreachable(str(failure), silent)
                 server.cannot_connect(reason)
                 if not server.is_lost:
                     self._notices.warn_once(
@@ -236,8 +262,8 @@ class Connector:
             self._count("settled", admitted)
         return settled and not server.is_lost
 
-    def _watched(self, work: Callable[[], object]) -> bool:
-        """Whether it went well; what goes wrong on this thread's own connection says little about the others'."""
+    def _watched(self, work: Callable[[], object], decides: bool = False) -> bool:
+        """Whether it went well. `decides`: a call waits for the server too, so silence here is the server's."""
         server = self._server
         try:
             work()
@@ -246,6 +272,8 @@ class Connector:
         except BadCounter:
             pass
         except NoReply as failure:
+            if decides:
+                server.breaker.is_checked = server.breaker.is_suspect = False
             server.breaker.note(failure, self._control.sent)
         except Unreachable as failure:
             server.cannot_connect(failure)

@@ -14,24 +14,24 @@ from diana.stores.redis.protocol.failures import Failure, Nonsense, NoReply
 
 
 class Control:
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Server, seconds: float = CONNECT_SECONDS) -> None:
+        """`seconds`: how long a reply is waited for, unless told otherwise."""
         self._server = server
+        self._seconds = seconds
         self._connection: Connection | None = None
         self.sent = 0.0
         """When it was last used, by the monotonic clock."""
 
-    def exchange(self, steps: Exchange, seconds: float = CONNECT_SECONDS) -> Any:
+    def exchange(self, steps: Exchange, seconds: float | None = None) -> Any:
         (answer,) = self.exchange_all([steps], seconds)
         if isinstance(answer, Exception):
             raise answer
         return answer
 
-    def exchange_all(
-        self, exchanges: list[Exchange], seconds: float = CONNECT_SECONDS
-    ) -> list[Any]:
+    def exchange_all(self, exchanges: list[Exchange], seconds: float | None = None) -> list[Any]:
         """All are sent before any reply is read; a failure is an answer too, but NoReply is raised."""
         connection = self.connect()
-        budget = Budget(seconds)
+        budget = Budget(self._seconds if seconds is None else seconds)
         self.sent = monotonic()
         try:
             return connection.finish(exchanges, connection.begin(exchanges, budget), budget)

@@ -1,9 +1,10 @@
 """The circuit breaker of one server: may it be asked at all?
 
-Silence, not slowness, opens it: a request overran and nothing was heard from the server since it was sent, on a machine that is not too
-busy to tell; or every call failed for half a second; or the server refuses, or talks nonsense. One reply that is late, lost or cut is
-the trouble of that call alone. While it is open no request asks; only a background thread, after a probe with the real script, closes it.
-There is no half-open state in which some request would be the guinea pig.
+Silence, not slowness, opens it: a request overran and nothing was heard from the server since it was sent, also not by a background
+thread that asked on its own connection, on a machine that is not too busy to tell; or every call failed for half a second; or the
+server refuses, or talks nonsense. One reply that is late, lost or cut is the trouble of that call alone. While it is open no request
+asks; only a background thread, after a probe with the real script, closes it. There is no half-open state in which some request
+would be the guinea pig.
 """
 
 from __future__ import annotations
@@ -14,17 +15,20 @@ from time import monotonic
 from diana.stores.lock import fork_safe_lock
 from diana.stores.redis.notices import Notices
 from diana.stores.redis.protocol.failures import (
+    Failure,
     NoConnection,
     Nonsense,
     NoReply,
     Overrun,
     Refused,
     TooLate,
+    Unreachable,
 )
 from diana.stores.redis.url import Endpoint
 
 FAILING_SECONDS, FAILED_CALLS = 0.5, 3
 """Every call failed for so long, and so many did."""
+SILENT_SECONDS = 1.0
 
 
 class Breaker:
@@ -34,14 +38,21 @@ class Breaker:
         notices: Notices,
         count: Callable[..., None],
         when_opened: Callable[[], None],
+        wake: Callable[[], None],
     ) -> None:
+        """`wake`: the background thread of this server."""
         self.is_open = False
         self.heard = 0.0
         """When the server last said anything, on any connection, by the monotonic clock."""
+        self.is_suspect = False
+        """A call has waited for half its budget, and nothing was heard since it was sent."""
+        self.is_checked = False
+        """A background thread is asking, on its own connection, whether the server is there; its outcome counts."""
         self._endpoint = endpoint
         self._notices = notices
         self._count = count
         self._when_opened = when_opened
+        self._wake = wake
         self._lock = fork_safe_lock()
         self._failing_since = 0.0
         """When the first call failed since one was last answered in time; 0: none has."""
@@ -51,6 +62,12 @@ class Breaker:
 
     def hear(self, moment: float) -> None:
         self.heard = moment
+
+    def suspect(self, sent: float) -> None:
+        """Nothing came yet to a call that was sent then, and half its time is over. Is it the server, or one reply?"""
+        if self.heard < sent and not (self.is_suspect or self.is_checked or self.is_open):
+            self.is_suspect = True
+            self._wake()
 
     def answered(self) -> None:
         """A call was answered in time."""
@@ -66,6 +83,8 @@ class Breaker:
             self._failing_since = self._failing_since or now
             self._failed += 1
             silent = isinstance(error, Overrun) and self.heard < sent
+            if self.is_suspect or self.is_checked:
+                silent = False  # that check decides
             if isinstance(error, Overrun) and error.held_up:
                 # A busy machine alone is not that late.
                 silent = silent and now - sent >= FAILING_SECONDS
@@ -74,11 +93,20 @@ class Breaker:
             ):
                 self.open(error)
 
+    def note_no_connection(self, reason: Failure) -> None:
+        """There is none, and none could be had in time: requests that come next shall not wait as long.
+
+        A server that was heard a moment ago may have lost no more than the replies that it takes to open one.
+        """
+        silent = not isinstance(reason, Unreachable) or reason.silent
+        if not silent or monotonic() - self.heard >= SILENT_SECONDS:
+            self.open(reason)
+
     def open(self, reason: Exception) -> None:
         with self._lock:
             if self.is_open:
                 return
-            self.is_open = True
+            self.is_open, self.is_suspect = True, False
             self._failing_since, self._failed = 0.0, 0
             self._reason_is_known = not isinstance(reason, NoConnection)
         self._count("breaker_opened")

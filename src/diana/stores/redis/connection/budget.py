@@ -52,6 +52,9 @@ class Budget:
         if waited > self._slice + BUSY:
             self.held_up = True
 
+    def is_half_spent(self) -> bool:
+        return self.left <= 2 * self._slice
+
     def is_spent(self) -> bool:
         """Where more is to be done than there are processors for, it is given once more: the server may be held up as we are."""
         if self.left > 0:

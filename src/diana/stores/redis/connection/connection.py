@@ -32,6 +32,9 @@ class Connection:
         finalize(self, ready.close)
         self._reader = hiredis.Reader()
         self._hear = hear
+        self.suspect: Callable[[float], None] = lambda _: None
+        """Called with the time of sending when half the budget is over and nothing has arrived."""
+        self._sent = 0.0
         self.idle_since = 0.0
         self.taken_at = 0.0
         """When a thread took it; infinity if an event loop keeps it."""
@@ -112,6 +115,7 @@ class Connection:
 
     def _send(self, packed: bytes, budget: Budget) -> None:
         began, seconds = monotonic(), max(0.0005, budget.left)
+        self._sent = began
         try:
             self.socket.settimeout(seconds)
             self.socket.sendall(packed)
@@ -147,6 +151,8 @@ class Connection:
                 if failure.__class__ is not Overrun:
                     raise failure from None
                 budget.spend(monotonic() - began)
+                if budget.is_half_spent():
+                    self.suspect(self._sent)
                 if budget.is_spent():
                     return self._last_look(budget)
             else:

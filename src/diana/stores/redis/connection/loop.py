@@ -338,6 +338,8 @@ class LoopLine:
         """Is the oldest too late? Before anything is given up, what has arrived is read."""
         self._count_lateness()
         self._tick = None
+        if self._calls and self._calls[0].deadline - self.now() <= 2 * self._interval:
+            self._breaker.suspect(self._calls[0].sent)
         if self._calls and self._calls[0].deadline <= self.now():
             self._readable()
         if self._calls and self._calls[0].deadline <= self.now() and not self._extend():
@@ -348,8 +350,8 @@ class LoopLine:
             while line and line[0][2] <= now:
                 failure = NoConnection("no connection was free within the budget")
                 _resolve(line.popleft()[1], failure)
-                if not len(self._pool) and self._was_busy < monotonic() - SLICES * self._interval:
-                    self._breaker.open(failure)  # requests that come next shall not wait as long
+                if not len(self._pool):
+                    self._breaker.note_no_connection(failure)
         self._arm()
 
     def _extend(self) -> bool:

@@ -14,7 +14,7 @@ from hiredis import ReplyError
 from diana.stores.redis.connection.budget import Budget
 from diana.stores.redis.connection.connection import Connection
 from diana.stores.redis.protocol.commands import command
-from diana.stores.redis.protocol.failures import Failure, Unreachable
+from diana.stores.redis.protocol.failures import Failure, NoReply, Unreachable
 from diana.stores.redis.url import Endpoint
 
 CONNECT_SECONDS = 1.0
@@ -25,16 +25,20 @@ def open_connection(
     login: Mapping[str, Any],
     hear: Callable[[float], None] = lambda _: None,
     seconds: float = CONNECT_SECONDS,
+    login_seconds: float = CONNECT_SECONDS,
 ) -> Connection:
-    """A connection behind which a server is ready for commands; `hear` is called with the time whenever it says something."""
+    """A connection behind which a server is ready for commands; `hear` is called with the time whenever it says something.
+
+    Logging in is one trip, whose reply may be lost like any other: it need not take as long as connecting.
+    """
     connection = None
     try:
         connection = Connection(_connected(endpoint, login, seconds), hear)
-        _log_in(connection, login, Budget(seconds))
+        _log_in(connection, login, Budget(min(seconds, login_seconds)))
     except (Failure, OSError, ValueError) as error:  # ValueError: files of TLS that cannot be read
         if connection is not None:
             connection.close()
-        raise Unreachable(_reason(error)) from None
+        raise Unreachable(_reason(error), isinstance(error, NoReply | TimeoutError)) from None
     except BaseException:
         if connection is not None:
             connection.close()
@@ -113,16 +117,19 @@ def _tls_context(
 
 
 def _log_in(connection: Connection, login: Mapping[str, Any], budget: Budget) -> None:
-    password = login.get("password")
-    if password is not None:
-        user = login.get("username")
-        words = ("AUTH", password) if user is None else ("AUTH", user, password)
-        connection.exchange(command(*words), budget)
-    elif login.get("username") is not None:
-        connection.exchange(command("AUTH", login["username"], ""), budget)
+    """All commands at once: one trip."""
+    exchanges = []
+    user, password = login.get("username"), login.get("password")
+    if user is not None:
+        exchanges.append(command("AUTH", user, password or ""))
+    elif password is not None:
+        exchanges.append(command("AUTH", password))
     if login.get("db"):
-        connection.exchange(command("SELECT", login["db"]), budget)
-    connection.exchange(command("CLIENT", "SETNAME", login.get("client_name", "diana")), budget)
+        exchanges.append(command("SELECT", login["db"]))
+    exchanges.append(command("CLIENT", "SETNAME", login.get("client_name", "diana")))
+    for answer in connection.finish(exchanges, connection.begin(exchanges, budget), budget):
+        if isinstance(answer, Failure):
+            raise answer
 
 
 def _reason(error: Exception) -> str:

@@ -21,6 +21,8 @@ from diana.stores.redis.protocol.failures import Failure, NoConnection, Unreacha
 from diana.stores.redis.protocol.server_clock import ServerClock
 from diana.stores.redis.url import Endpoint
 
+LEAST_LOGIN_SECONDS = 0.2
+
 
 class Settings:
     """What all servers of a store have in common."""
@@ -56,7 +58,13 @@ class Server:
         self.clock = ServerClock(settings.when_set_back)
         self.scripts_are_loaded = False
         self.pool = Pool(settings.budget)
-        self.breaker = Breaker(endpoint, settings.notices, settings.count, self._when_lost)
+        self.breaker = Breaker(
+            endpoint,
+            settings.notices,
+            settings.count,
+            self._when_lost,
+            lambda: settings.wake(self),
+        )
         self.threads = ThreadLine(
             self.pool,
             self.breaker,
@@ -89,7 +97,13 @@ class Server:
 
     def open_connection(self) -> Connection:
         """For the background threads."""
-        return open_connection(self.endpoint, self._settings.login, self.breaker.hear)
+        settings = self._settings
+        login_seconds = max(LEAST_LOGIN_SECONDS, 2 * settings.budget)
+        connection = open_connection(
+            self.endpoint, settings.login, self.breaker.hear, login_seconds=login_seconds
+        )
+        connection.suspect = self.breaker.suspect
+        return connection
 
     def wants_connection(self) -> bool:
         """A thread or a loop waits for one, or none is ready for the next."""
@@ -112,7 +126,7 @@ class Server:
     def cannot_connect(self, failure: Unreachable) -> None:
         """That alone hurts no request that has a connection."""
         if not len(self.pool):
-            self.breaker.open(failure)
+            self.breaker.note_no_connection(failure)
 
     def tidy(self) -> None:
         self._reclaim()

@@ -170,8 +170,8 @@ class ThreadLine:
             return
         failure = NoConnection("no connection was free within the budget")
         waiter.answer = failure
-        if not len(self._pool) and not budget.held_up:
-            self._breaker.open(failure)  # requests that come next shall not wait as long
+        if not len(self._pool):
+            self._breaker.note_no_connection(failure)
 
     def _leave(self, waiter: Waiter) -> None:
         """Struck by a signal handler's exception while in line: a connection that was handed over goes on to the next."""

@@ -26,7 +26,10 @@ class NoConnection(Failure):
 
 
 class Unreachable(Failure):
-    pass
+    def __init__(self, said: str, silent: bool = False) -> None:
+        """`silent`: nothing came back, so the reply alone may have been lost."""
+        super().__init__(said)
+        self.silent = silent
 
 
 class Refused(Failure):
