@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test shake lint bench docs clean
+.PHONY: help setup run test shake soak lint bench docs clean
 
 help:  ## show this
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## */\t/' | expand -t 12
@@ -25,6 +25,10 @@ test: $(READY) lint  ## lint, type-check and run all tests
 shake: $(READY)  ## run tests again and again on a machine that misbehaves; ARGS="--seconds 600 tests/gateway" chooses
 	./.ci/install servers
 	$(BIN)/python -m tests.shake $(ARGS)
+
+soak: $(READY)  ## random faults under load with exact accounting; ARGS="--minutes 15 --seed 7"
+	./.ci/install servers
+	$(BIN)/python -m tests.soak $(ARGS)
 
 lint: $(READY)  ## ruff, format check, mypy strict
 	$(BIN)/ruff check .

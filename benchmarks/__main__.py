@@ -21,6 +21,7 @@ RACES = {
     "threads": "do eight threads ever get more than the limit?",
     "rules": "matching and checking a request by a rules file",
     "fleet": "decisions through a server: one by one, and of many tasks together",
+    "crowd": "many threads and bursts of tasks on one server",
     "loss": "how long requests are held when the store is lost, and what a fleet admits meanwhile",
     "gateway": "the gateway against a bare pass-through of itself; needs wrk",
     "attacks": "what attackers cost the gateway, and what other clients notice",

@@ -1,7 +1,7 @@
 """Decisions through a real server on this machine: Diana, a bare script, and the libraries people use today.
 
 One by one: a bare EVALSHA of a script that does no more than TIME, GET and SET is the least that a decision in a server can cost; then one
-rule, then three rules in one request. Together: 64 tasks of one event loop ask as fast as they are answered.
+rule, then three rules in one request. Together: 64 and 256 tasks of one event loop ask as fast as they are answered.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ from tests.servers.programs import REDIS_7
 from tests.servers.server import Server
 
 PER_MINUTE = 1_000_000
-TASKS = 64
+TASKS = {64: 5.0, 256: 8.0}
+"""How many ask together, and how much faster than the best of the others that shall be."""
 LENGTHS = (10, 1_000, 100_000)
 LEAST = "local t = redis.call('TIME') redis.call('GET', KEYS[1]) redis.call('SET', KEYS[1], t[1]) return 1"
 
@@ -59,7 +60,7 @@ def _how(quick: bool) -> str:
     turn, rounds = _size(quick)
     return (
         f"Redis 7 on loopback, nothing on disk. One by one: {rounds} rounds of {turn} decisions, everything allowed. "
-        f"Together: {TASKS} tasks in one event loop, each asking {turn // 2} times in a row for keys never used before; "
+        f"Together: {' and '.join(map(str, TASKS))} tasks in one event loop, each asking again and again for keys never used before; "
         f"{max(3, rounds // 6)} rounds, decisions per second. "
         "Sliding log of n: one by one, with every request one of n entries expires and one is added. "
         "Each library as its documentation calls it, with redis-py and hiredis as transport."
@@ -103,12 +104,12 @@ def _one_by_one(server: Server, quick: bool) -> list[Figure]:
 def _alone(name: str, times: Times) -> Figure:
     ratios, goals = {"× a bare script": times.ratio(name)}, []
     if name == "Diana, one rule":
-        goals = [at_most(ratios["× a bare script"], 1.15, "× a bare script")]
+        goals = [at_most(ratios["× a bare script"], 1.1, "× a bare script")]
     if "three" in name:
         one = name.replace("three rules", "one rule")
         ratios["× one rule"] = times.ratio(name, to=one)
         if name.startswith("Diana"):
-            goals = [at_most(ratios["× one rule"], 1.25, "× one rule")]
+            goals = [at_most(ratios["× one rule"], 1.2, "× one rule")]
     return Figure(f"one by one, {name}", times.median_us(name), "µs", ratios, goals=tuple(goals))
 
 
@@ -157,31 +158,24 @@ def _long_log(store: RedisStore, client: redis.Redis, length: int) -> Callable[[
 
 
 def _together(server: Server, quick: bool) -> list[Figure]:
-    rates = asyncio.run(_rates(server, quick))
-    best = max(
-        sum(rate) / len(rate) for name, rate in rates.items() if not name.startswith("Diana")
-    )
     figures = []
-    for name, rate in rates.items():
-        rate.sort()
-        value = rate[len(rate) // 2]
-        faster = value / best
-        goals = (
-            (at_least(faster, 5, "× the best of the others"),) if name == "Diana, one rule" else ()
+    for tasks, least in TASKS.items():
+        rates = asyncio.run(_rates(server, quick, tasks))
+        best = max(
+            sum(rate) / len(rate) for name, rate in rates.items() if not name.startswith("Diana")
         )
-        figures.append(
-            Figure(
-                f"together, {name}",
-                value,
-                "decisions/s",
-                {"× the best of the others": faster},
-                goals=goals,
-            )
-        )
+        for name, rate in rates.items():
+            rate.sort()
+            value = rate[len(rate) // 2]
+            ratios = {"× the best of the others": value / best}
+            is_goal = name == "Diana, one rule"
+            goals = (at_least(value / best, least, "× the best of the others"),) if is_goal else ()
+            title = f"{tasks} tasks together, {name}"
+            figures.append(Figure(title, value, "decisions/s", ratios, goals=goals))
     return figures
 
 
-async def _rates(server: Server, quick: bool) -> dict[str, list[float]]:
+async def _rates(server: Server, quick: bool, tasks: int) -> dict[str, list[float]]:
     turn, rounds = _size(quick)
     limiter = AsyncLimiter(f"{PER_MINUTE}/minute", store=server.url, name="together")
     store = RedisStore.from_url(server.url)
@@ -207,22 +201,22 @@ async def _rates(server: Server, quick: bool) -> dict[str, list[float]]:
         await ask(f"warm {name}")
     for _ in range(max(3, rounds // 6)):
         for name, ask in asked.items():
-            rates[name].append(await _rate(ask, numbers, turn // 2))
+            rates[name].append(await _rate(ask, numbers, tasks, max(10, turn * 32 // tasks)))
     await limiter.close()
     await store.asynchronous.close()
     return rates
 
 
-async def _rate(ask: Ask, numbers: count[int], each: int) -> float:
+async def _rate(ask: Ask, numbers: count[int], tasks: int, each: int) -> float:
     async def push() -> None:
         for _ in range(each):
             if not await ask(f"user:{next(numbers):016d}"):
                 raise AssertionError("everything should have passed")
 
-    tasks: list[Coroutine[Any, Any, None]] = [push() for _ in range(TASKS)]
+    pushing: list[Coroutine[Any, Any, None]] = [push() for _ in range(tasks)]
     started = perf_counter()
-    await asyncio.gather(*tasks)
-    return TASKS * each / (perf_counter() - started)
+    await asyncio.gather(*pushing)
+    return tasks * each / (perf_counter() - started)
 
 
 def _limits(server: Server) -> dict[str, Ask]:
