@@ -1,0 +1,18 @@
+"""Processes that fork, and servers that do it in their own way."""
+
+from __future__ import annotations
+
+import sys
+
+
+def is_about_to_fork() -> bool:
+    """Whether this is uWSGI before its workers are forked.
+
+    It forks in C, at a moment at which any thread may be running Python. Then the worker's copy of the interpreter is locked by a
+    thread that does not exist there, and the worker never answers. So no thread of ours is started there, but in the worker, with the
+    first use.
+    """
+    uwsgi = sys.modules.get("uwsgi")
+    if not hasattr(uwsgi, "worker_id") or not hasattr(uwsgi, "mule_id"):
+        return False
+    return not uwsgi.worker_id() and not uwsgi.mule_id()  # type: ignore[union-attr]
