@@ -16,3 +16,9 @@ def is_about_to_fork() -> bool:
     if not hasattr(uwsgi, "worker_id") or not hasattr(uwsgi, "mule_id"):
         return False
     return not uwsgi.worker_id() and not uwsgi.mule_id()  # type: ignore[union-attr]
+
+
+def loses_threads_after_fork() -> bool:
+    """Whether eventlet has patched threads: what is started in a forked child before it has got a hub of its own never runs."""
+    patcher = sys.modules.get("eventlet.patcher")
+    return patcher is not None and bool(patcher.is_monkey_patched("thread"))

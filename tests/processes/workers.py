@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from http.client import HTTPConnection
+from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import NamedTuple
 
@@ -71,6 +71,11 @@ class Workers(Process):
             return Answer(**json.loads(body))
         finally:
             connection.close()
+
+    def ask_in_vain(self, path: str) -> None:
+        """Of a request that is never answered."""
+        with suppress(OSError, HTTPException):
+            self.ask(path)
 
     def ask_often(self, number: int, at_once: int = 24) -> list[Answer]:
         with ThreadPoolExecutor(at_once) as pool:

@@ -26,7 +26,7 @@ from weakref import WeakMethod, WeakSet
 from diana.core.contracts import Edition, Source
 from diana.core.errors import ConfigError, SourceError
 from diana.core.policy import Policy, Settings
-from diana.processes import is_about_to_fork
+from diana.processes import is_about_to_fork, loses_threads_after_fork
 from diana.sources import is_url, open_source
 from diana.sources.document.compiler import NEEDS_RESTART
 from diana.sources.document.yaml_tree import free_gradually
@@ -351,6 +351,8 @@ _living: WeakSet[LiveRules] = WeakSet()
 
 
 def _restart_all() -> None:
+    if loses_threads_after_fork():
+        return  # the first use starts them
     for live in list(_living):
         if live._pid:
             live.restart()
