@@ -29,8 +29,10 @@ COMMANDS = {
     for kind, words in KINDS.items()
     for preload in ("", " --preload")
 }
-COMMANDS["uwsgi"] = uwsgi("--enable-threads")
-COMMANDS["uwsgi with threads"] = uwsgi("--threads", "4")
+COMMANDS["uwsgi"] = uwsgi()
+COMMANDS["uwsgi --enable-threads"] = uwsgi("--enable-threads")
+COMMANDS["uwsgi --threads 4"] = uwsgi("--threads", "4")
+COMMANDS["uwsgi --lazy-apps"] = uwsgi("--enable-threads", "--lazy-apps")
 
 
 @pytest.fixture
