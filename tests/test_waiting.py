@@ -103,7 +103,7 @@ def test_threads_are_served_in_the_order_they_came() -> None:
     limiter = Limiter("1/second", clock=clock)
     limiter.take("k")
     served: list[int] = []
-    lines = limiter._limits.lines._lines
+    lines = limiter._limits.lines._own()._lines
 
     def queue(number: int) -> None:
         assert limiter.wait("k")
@@ -223,7 +223,7 @@ def test_a_line_passes_over_those_whose_loop_is_gone() -> None:
     assert last.wait(0), "the one behind was not called"
     lines.leave("k", gone)
     lines.leave("k", last)
-    assert not lines._lines
+    assert not lines._own()._lines
 
 
 def test_on_the_ordinary_clock_it_really_sleeps() -> None:

@@ -52,11 +52,13 @@ class _PolicyGuard:
             raise
         guard._live = live
         live.follow(guard._judge.swap)
+        guard._judge.follow = live.ensure
         return guard
 
     @property
     def problems(self) -> tuple[Problem, ...]:
         """What is wrong with where the rules come from; empty if nothing is."""
+        self._judge.enter_process()
         return () if self._live is None else self._live.problems
 
     def _stop_following(self) -> None:
@@ -65,6 +67,7 @@ class _PolicyGuard:
 
     @property
     def policy(self) -> Policy:
+        self._judge.enter_process()
         return self._judge.policy
 
     @property

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from os import getpid
 from typing import Any, NamedTuple, cast
 
 from diana.charging import NO_IDENTITY, REFUSED_KEY, Charge, Charging
@@ -76,10 +77,19 @@ class Judge:
                 observer.watch(self.shared.counts)
         self._ashared = asynchronous(self.shared)
         self._charging = Charging()
+        self.follow: Callable[[], bool] = lambda: True
+        """Follow changes of the rules in this process; whether it does."""
+        self._pid = 0
 
     @property
     def identity_errors(self) -> int:
         return self._charging.errors
+
+    def enter_process(self) -> None:
+        """Threads of a parent are not in its child. A server may fork in C, unseen by Python, so the process is compared on each use."""
+        pid = getpid()
+        if self._pid != pid and self.follow():
+            self._pid = pid
 
     def swap(self, policy: Policy) -> None:
         """Other rules from now on; who is being judged is judged by those it began with. What was counted stays."""
@@ -95,6 +105,8 @@ class Judge:
 
     def check(self, request: Request) -> Verdict:
         """Whether every rule lets the request pass; if one denies, none is charged."""
+        if self._pid != getpid():
+            self.enter_process()
         policy = self.policy
         match, charges, refusing = self._charging.charges(policy, request)
         now = self.clock and self.clock()
@@ -120,6 +132,8 @@ class Judge:
         """The same for coroutines: it awaits the shared store."""
         if self.one_store:
             return self.check(request)
+        if self._pid != getpid():
+            self.enter_process()
         policy = self.policy
         match, charges, refusing = self._charging.charges(policy, request)
         now = self.clock and self.clock()

@@ -6,18 +6,18 @@ loop; the limiters' shells do what it says, one with and one without `await`.
 
 from __future__ import annotations
 
+import threading
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Generator
 from math import inf
-from threading import Event
-from time import sleep
+from os import getpid
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from diana.core.contracts import Clock
 from diana.core.decision import Decision
-from diana.core.errors import PatienceError
+from diana.core.errors import DianaError, PatienceError
 from diana.stores.clock import checked_clock, wall_us
-from diana.stores.lock import fork_safe_lock
 
 T = TypeVar("T")
 
@@ -58,7 +58,8 @@ class Ticket(Protocol):
 
 class ThreadTicket:
     def __init__(self) -> None:
-        self._called = Event()
+        # By its name in the module, like `time.sleep`: gevent may have patched it after this was imported.
+        self._called = threading.Event()
         self.wait = self._called.wait
 
     def call(self) -> bool:
@@ -70,7 +71,12 @@ class TaskTicket:
     def __init__(self) -> None:
         import asyncio
 
-        self._loop = asyncio.get_running_loop()
+        try:
+            self._loop = asyncio.get_running_loop()
+        except RuntimeError:
+            raise DianaError(
+                "wait needs a running asyncio event loop; trio and curio have none: use the synchronous Limiter in a thread"
+            ) from None
         self._called: asyncio.Future[None] = self._loop.create_future()
 
     def call(self) -> bool:
@@ -93,14 +99,39 @@ class TaskTicket:
 
 
 class Lines:
-    """One line per key, there only while a ticket stands in it."""
+    """One line per key, there only while a ticket stands in it.
+
+    Each process has its own: the waiters of a parent are not in its child, and would never leave. A server may fork in C, unseen by
+    Python, so the process is compared on each use.
+    """
 
     def __init__(self) -> None:
-        self._lock = fork_safe_lock()
-        self._lines: dict[str, deque[Ticket]] = {}
+        self._of_process: dict[int, _ProcessLines] = {}
 
     def join(self, key: str, ticket: Ticket) -> bool:
         """Whether the ticket is the first in its line."""
+        return self._own().join(key, ticket)
+
+    def leave(self, key: str, ticket: Ticket) -> None:
+        self._own().leave(key, ticket)
+
+    def _own(self) -> _ProcessLines:
+        pid = getpid()
+        own = self._of_process.get(pid)
+        if own is None:
+            # In one step, so that two threads of a new process get the same.
+            own = self._of_process.setdefault(pid, _ProcessLines())
+            for other in [known for known in list(self._of_process) if known != pid]:
+                self._of_process.pop(other, None)
+        return own
+
+
+class _ProcessLines:
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._lines: dict[str, deque[Ticket]] = {}
+
+    def join(self, key: str, ticket: Ticket) -> bool:
         with self._lock:
             line = self._lines.setdefault(key, deque())
             line.append(ticket)
@@ -140,7 +171,7 @@ class Timer:
 
     def sleep(self, seconds: float) -> None:
         if self._sleep is None:
-            sleep(seconds)
+            time.sleep(seconds)
         else:
             self._sleep(seconds)
 

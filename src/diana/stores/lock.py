@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-from threading import Lock
+import threading
 from weakref import WeakSet
 
-_locks: WeakSet[Lock] = WeakSet()
+_locks: WeakSet[threading.Lock] = WeakSet()
 
 
-def fork_safe_lock() -> Lock:
-    lock = Lock()
+def fork_safe_lock() -> threading.Lock:
+    # By its name in the module: gevent may have patched it after this was imported.
+    lock = threading.Lock()
     _locks.add(lock)
     return lock
 

@@ -6,22 +6,27 @@
 
 Each source has a thread that loads, watches, and after an error tries again with a jittered pause. What cannot be read, or says nothing,
 or says something wrong, is reported once and changes nothing: the last good rules stay.
+
+A forked child has threads of its own, from the fork on; one that was forked in C, unseen by Python, from its first request on (`ensure`).
+Locks and threads are made by their names in the module: gevent may have patched it after this was imported.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from queue import SimpleQueue
-from threading import Event, Lock, Thread
+from time import monotonic
 from weakref import WeakMethod, WeakSet
 
 from diana.core.contracts import Edition, Source
 from diana.core.errors import ConfigError, SourceError
 from diana.core.policy import Policy, Settings
+from diana.processes import is_about_to_fork, loses_threads_after_fork
 from diana.sources import is_url, open_source
 from diana.sources.document.compiler import NEEDS_RESTART
 from diana.sources.document.yaml_tree import free_gradually
@@ -38,6 +43,8 @@ log = logging.getLogger("diana")
 START_WAIT_SECONDS = 1.0
 """Start is never delayed by more than this."""
 MANY_RULES = 1_000
+RETRY_SECONDS = 1.0
+"""After which a process that had no room for a thread tries again."""
 IN_USE_SECONDS = 0.1
 """For so long requests may still be decided by rules that were replaced."""
 
@@ -49,8 +56,8 @@ class LiveRules:
 
     def __init__(self, where: str | Path, *, environ: Mapping[str, str] | None = None) -> None:
         self._environ = environ
-        self._lock = Lock()
-        self._closed = Event()
+        self._lock = threading.Lock()
+        self._closed = threading.Event()
         self._swap: WeakMethod[Swap] | None = None
         self._problems = Problems()
         self._wheres: dict[str, str | Path] = {}
@@ -62,8 +69,15 @@ class LiveRules:
         self._remote_name = "remote rules"
         self._local_copy: LocalCopy | None = None
         self._warned_of: dict[str, object] = {}
-        self._remote_loaded = Event()
-        self._end: SimpleQueue[None] = SimpleQueue()
+        self._remote_loaded = threading.Event()
+        self._looked: dict[str, threading.Event] = {}
+        """By source: its thread has looked for the first time in this process."""
+        self._end = _locked()
+        self._starts: dict[int, object] = {}
+        """By process: who starts the threads there."""
+        self._start_again = 0.0
+        self._pid = 0 if is_about_to_fork() else os.getpid()
+        """The process in which the threads run; 0: they are not started yet."""
         _living.add(self)
         try:
             if is_url(where) and not str(where).lower().startswith("file://"):
@@ -82,23 +96,48 @@ class LiveRules:
     def follow(self, swap: Swap) -> None:
         """Call this method on every change. When its object is gone, so are the threads."""
         with self._lock:
-            # The garbage collector may run anywhere, with any lock held: what it calls must take none. A SimpleQueue is made for that.
-            self._swap = WeakMethod(swap, lambda _: self._end.put(None))
+            # The garbage collector may run anywhere, with any lock held: what it calls must take none, but may let go of one.
+            self._swap = WeakMethod(swap, lambda _: self._come_to_an_end())
             swap(self.policy)
-        self._close_at_the_end()
+        if self._pid:
+            self._close_at_the_end()
+
+    def ensure(self) -> bool:
+        """Follow in this process, if it does not yet; whether it does. Called with every use, since a server may fork unseen."""
+        pid = os.getpid()
+        if self._pid == pid or self._closed.is_set():
+            return True
+        if monotonic() < self._start_again:
+            return False
+        me = object()
+        if self._starts.setdefault(pid, me) is me:
+            self._starts = {pid: me}
+            if not self.restart():
+                self._starts = {}
+        # What was published since the parent read the rules holds here, too.
+        ends = monotonic() + START_WAIT_SECONDS
+        for looked in list(self._looked.values()):
+            looked.wait(max(0.0, ends - monotonic()))
+        return self._pid == pid
 
     def close(self) -> None:
         self._closed.set()
-        self._end.put(None)
+        self._come_to_an_end()
         for source in list(self._sources.values()):
             source.close()
 
+    def _come_to_an_end(self) -> None:
+        with suppress(RuntimeError):  # it has
+            self._end.release()
+
     def _close_at_the_end(self) -> None:
+        end = self._end
+
         def wait() -> None:
-            self._end.get()
+            end.acquire()
             self.close()
 
-        Thread(target=wait, daemon=True, name="diana-rules-end").start()
+        threading.Thread(target=wait, daemon=True, name="diana-rules-end").start()
 
     def _start_with_file(self, where: str | Path) -> None:
         source = self._open("file", where)
@@ -117,7 +156,7 @@ class LiveRules:
             self._open("remote", rules_from.url)
             self._problems.expect("remote", "the remote rules are not loaded yet")
             self._run("remote", rules_from.url, None)
-            if not self._remote_loaded.wait(START_WAIT_SECONDS):
+            if self._pid and not self._remote_loaded.wait(START_WAIT_SECONDS):
                 log.warning("remote rules not loaded yet; starting without them")
             if self._remote is None:
                 self._use_local_copy()
@@ -143,12 +182,15 @@ class LiveRules:
             )
         return LocalCopy(path, self._problems, self._closed)
 
-    def restart(self) -> None:
-        """In a forked child: the parent's threads and connections are the parent's."""
-        if not self._closed.is_set():
-            self._lock, self._end = Lock(), SimpleQueue()
-            self._problems.after_fork()
-            self._closed, self._remote_loaded = Event(), Event()
+    def restart(self) -> bool:
+        """In a forked child: the parent's threads and connections are the parent's. False if no thread can be started."""
+        if self._closed.is_set():
+            return True
+        self._lock, self._end = threading.Lock(), _locked()
+        self._problems.after_fork()
+        self._closed, self._remote_loaded = threading.Event(), threading.Event()
+        pid, self._pid = self._pid, os.getpid()
+        try:
             if self._local_copy is not None:
                 self._local_copy.after_fork(self._closed)
             for name, where in list(self._wheres.items()):
@@ -156,6 +198,17 @@ class LiveRules:
                 self._run(name, where, None)
             if self._swap is not None:
                 self._close_at_the_end()
+        except RuntimeError as error:  # the system has no room for another thread
+            self._pid, self._start_again = pid, monotonic() + RETRY_SECONDS
+            self._closed.set()
+            self._closed = threading.Event()
+            for source in list(self._sources.values()):
+                source.close()
+            self._looked = {}
+            self._problems.report("threads", f"cannot start a thread to follow them: {error}")
+            return False
+        self._problems.clear("threads")
+        return True
 
     def _open(self, name: str, where: str | Path) -> Source:
         """Closed with the others from now on, also if the start fails."""
@@ -164,18 +217,26 @@ class LiveRules:
 
     def _run(self, name: str, where: str | Path, known: Edition | None) -> None:
         self._wheres[name] = where
-        work = partial(self._follow, name, self._sources[name], known)
-        Thread(target=work, daemon=True, name=f"diana-rules-{name}").start()
+        if not self._pid:
+            self._sources[name].close()  # the first use opens it anew
+            return
+        self._looked[name] = threading.Event()
+        work = partial(self._follow, name, self._sources[name], known, self._closed)
+        threading.Thread(target=work, daemon=True, name=f"diana-rules-{name}").start()
 
-    def _follow(self, name: str, source: Source, known: Edition | None) -> None:
+    def _follow(
+        self, name: str, source: Source, known: Edition | None, closed: threading.Event
+    ) -> None:
         backoff = Backoff()
-        while not self._closed.is_set():
+        looked = self._looked[name]
+        while not closed.is_set():
             try:
                 if known is None or backoff.is_retry:
                     known = source.load()
                     self._apply_if_changed(name, known)
                     self._remote_loaded.set()
                 backoff.reset()
+                looked.set()
                 for edition in source.watch(known):
                     known = edition
                     self._apply(name, edition)
@@ -184,7 +245,8 @@ class LiveRules:
             except Exception as error:
                 log.debug("rules source failed", exc_info=True)
                 self._report(name, f"{type(error).__name__}: {error}")
-            self._closed.wait(backoff.next_seconds())
+            looked.set()
+            closed.wait(backoff.next_seconds())
 
     def _apply_if_changed(self, name: str, edition: Edition) -> None:
         """What is there after a loss: the rules in force, most of the time."""
@@ -279,12 +341,21 @@ def _fixed(settings: Settings) -> dict[str, object]:
     return {**{name: getattr(settings, name) for name in NEEDS_RESTART}, "filters": filters}
 
 
+def _locked() -> threading.Lock:
+    lock = threading.Lock()
+    lock.acquire()
+    return lock
+
+
 _living: WeakSet[LiveRules] = WeakSet()
 
 
 def _restart_all() -> None:
+    if loses_threads_after_fork():
+        return  # the first use starts them
     for live in list(_living):
-        live.restart()
+        if live._pid:
+            live.restart()
 
 
 if hasattr(os, "register_at_fork"):

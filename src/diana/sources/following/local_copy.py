@@ -63,7 +63,12 @@ class LocalCopy:
             self._retry()
 
     def _retry(self) -> None:
-        Thread(target=self._keep_trying, daemon=True, name="diana-rules-copy").start()
+        try:
+            Thread(target=self._keep_trying, daemon=True, name="diana-rules-copy").start()
+        except (
+            RuntimeError
+        ):  # the system has no room for another thread: the next edition tries again
+            self._is_retrying = False
 
     def _keep_trying(self) -> None:
         while not self._closed.wait(RETRY_SECONDS):

@@ -20,6 +20,7 @@ from diana.core.decision import Decision
 from diana.core.errors import ConfigError, shown
 from diana.core.exchange import adrive, drive
 from diana.core.meter import Meter
+from diana.processes import is_about_to_fork
 from diana.stores.redis.background.keeper import Keeper
 from diana.stores.redis.connection.budget import Budget
 from diana.stores.redis.connection.client import ClientKeeper
@@ -60,7 +61,8 @@ class RedisStore:
         self._nodes = nodes or said.nodes or 1
         self._counts = Counts()
         self._start()
-        self._keeper.ensure()
+        if not is_about_to_fork():
+            self._keeper.ensure()
         self.asynchronous = AsyncRedisStore(self)
         _stores.add(self)
 

@@ -29,6 +29,7 @@ from diana.stores.redis.protocol.failures import (
     BadCounter,
     Failure,
     Moved,
+    NoConnection,
     NoReply,
     Refused,
     Unreachable,
@@ -97,6 +98,14 @@ class Keeper:
                 if self._thread is None:
                     self._start_again = monotonic() + LONGEST_PAUSE
                     self._thread = start_thread(self._work, "diana-keeper", self._notices)
+            if self._thread is None:
+                self._do_without_thread()
+
+    def _do_without_thread(self) -> None:
+        """No connection will come, so no request waits for one. The requests that come after a pause try again to start it."""
+        self.has_looked = True
+        for server in self.topology.servers:
+            server.breaker.open(NoConnection("no background thread can be started"))
 
     def wake(self) -> None:
         self.ensure()

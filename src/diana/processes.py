@@ -1,0 +1,24 @@
+"""Processes that fork, and servers that do it in their own way."""
+
+from __future__ import annotations
+
+import sys
+
+
+def is_about_to_fork() -> bool:
+    """Whether this is uWSGI before its workers are forked.
+
+    It forks in C, at a moment at which any thread may be running Python. Then the worker's copy of the interpreter is locked by a
+    thread that does not exist there, and the worker never answers. So no thread of ours is started there, but in the worker, with the
+    first use.
+    """
+    uwsgi = sys.modules.get("uwsgi")
+    if not hasattr(uwsgi, "worker_id") or not hasattr(uwsgi, "mule_id"):
+        return False
+    return not uwsgi.worker_id() and not uwsgi.mule_id()  # type: ignore[union-attr]
+
+
+def loses_threads_after_fork() -> bool:
+    """Whether eventlet has patched threads: what is started in a forked child before it has got a hub of its own never runs."""
+    patcher = sys.modules.get("eventlet.patcher")
+    return patcher is not None and bool(patcher.is_monkey_patched("thread"))
