@@ -80,15 +80,27 @@ def nav() -> list[str]:
     return lines
 
 
-def main() -> int:
+def build() -> None:
     config = ROOT / "zensical.toml"
     config.write_text(CONFIG.format(nav=",\n    ".join(nav())), encoding="utf-8")
     zensical = [sys.executable, "-m", "zensical", "build", "--clean", "--strict"]
     try:
-        return subprocess.call([*zensical, "--config-file", str(config)], cwd=ROOT)  # noqa: S603
+        subprocess.run([*zensical, "--config-file", str(config)], cwd=ROOT, check=True)  # noqa: S603
     finally:
         config.unlink()
 
 
+def search_in_chinese_too() -> None:
+    """The search cuts Chinese into words if it knows of it, and there is no setting for a site in two languages."""
+    index = ROOT / "site" / "search.json"
+    search = json.loads(index.read_text(encoding="utf-8"))
+    search["config"]["lang"] = ["en", "zh"]
+    index.write_text(json.dumps(search, ensure_ascii=False), encoding="utf-8")
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        build()
+    except subprocess.CalledProcessError as failed:
+        sys.exit(failed.returncode)
+    search_in_chinese_too()
