@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -24,6 +25,7 @@ STAND_INS = {
 """The stores of the examples, and the fixtures that really run: those listen where there is room."""
 
 AWAITED = {
+    "docs/coming-from/slowapi.md": ["def rate_limit("],
     "docs/coming-from/flask-limiter.md": ["def rate_limit(", "charge_on"],
     "docs/coming-from/django-ratelimit.md": ["def rate_limit("],
     "docs/coming-from/django-rest-framework.md": ["def rate_limit("],
@@ -61,11 +63,12 @@ def test_every_example_runs(
     if name(page) in DJANGO_SITES:
         _run_in_a_process_of_its_own("\n".join(BLOCK.findall(text)))
         return
-    namespace: dict[str, object] = {"__name__": "docs"}
+    module = ModuleType("docs")  # where frameworks look up annotations
+    monkeypatch.setitem(sys.modules, "docs", module)
     for block in BLOCK.finditer(text):
         line = text.count("\n", 0, block.start(1))
         code = _with_stand_ins(block[1], request)
-        exec(compile("\n" * line + code, str(page), "exec"), namespace)
+        exec(compile("\n" * line + code, str(page), "exec"), vars(module))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
