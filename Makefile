@@ -5,9 +5,11 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 # How many processes run tests at once; each has servers and ports of its own.
 WORKERS ?= 2
+# The site's builder has an environment of its own: nothing of it is needed for work or tests.
+SITE := build/site-venv
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test shake soak lint bench docs clean
+.PHONY: help setup run test shake soak lint bench docs site clean
 
 help:  ## show this
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## */\t/' | expand -t 12
@@ -42,8 +44,12 @@ bench: $(READY)  ## measure; ARGS="local --quick" picks and hurries
 docs: $(READY)  ## run every example of README and docs/, check every link
 	$(BIN)/python -m pytest tests/test_docs.py
 
+site: $(SITE)/.ready  ## build the documentation as a web site with a search, into site/; a broken link is an error
+	$(SITE)/bin/python .ci/site.py
+	@echo 'Read it with: python3 -m http.server --directory site'
+
 clean:  ## remove what was made
-	rm -rf $(VENV) build dist src/*.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage
+	rm -rf $(VENV) build dist site src/*.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(READY): pyproject.toml .ci/install
@@ -51,4 +57,11 @@ $(READY): pyproject.toml .ci/install
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
 	$(BIN)/python -m pip install --quiet --editable '.[all]' --group dev --group bench
+	@touch $@
+
+$(SITE)/.ready: pyproject.toml
+	./.ci/install python
+	$(PYTHON) -m venv $(SITE)
+	$(SITE)/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
+	$(SITE)/bin/python -m pip install --quiet --group site
 	@touch $@

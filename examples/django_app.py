@@ -14,7 +14,7 @@ from django.urls import path
 
 
 def login_name(request: HttpRequest) -> str | None:
-    """The name that somebody wants to log in with."""
+    """The name in the form."""
     name: str = request.POST.get("name", "")
     return name.strip().lower() or None
 

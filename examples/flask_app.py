@@ -17,7 +17,7 @@ LARGEST_FORM = 10_000
 
 
 def login_name(asked: EnvironRequest) -> str | None:
-    """The name that somebody wants to log in with. What is read here is put back for Flask."""
+    """The name in the form. What is read here is put back for Flask."""
     environ = asked.environ
     size = int(environ.get("CONTENT_LENGTH") or 0)
     if size > LARGEST_FORM:
