@@ -42,7 +42,7 @@ def slot(key: str) -> int:
 def store(cluster: Cluster) -> Iterator[RedisStore]:
     cluster.flush()
     day = window()
-    with opened(cluster.url, 3.0) as store:
+    with opened(cluster.url, 2.0) as store:
         for key in KEYS:
             until_asked(store, day, key)
         yield store

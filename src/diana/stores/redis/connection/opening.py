@@ -11,6 +11,7 @@ from weakref import WeakSet
 
 from hiredis import ReplyError
 
+from diana.stores.lock import fork_safe_lock
 from diana.stores.redis.connection.budget import Budget
 from diana.stores.redis.connection.connection import Connection
 from diana.stores.redis.protocol.commands import command
@@ -85,13 +86,17 @@ def _secured(plain: socket.socket, endpoint: Endpoint, login: Mapping[str, Any])
             return plain
         files = tuple(login.get(name) for name in ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile"))
         verify = login.get("ssl_cert_reqs", "required"), login.get("ssl_check_hostname", True)
-        context = _tls_context(*files, *verify, ssl.SSLContext)
+        with _building:
+            context = _tls_context(*files, *verify, ssl.SSLContext)
         secure = context.wrap_socket(plain, server_hostname=endpoint.host)
         opening.add(secure)
         return secure
     except BaseException:
         plain.close()
         raise
+
+
+_building = fork_safe_lock()
 
 
 @lru_cache(maxsize=16)
