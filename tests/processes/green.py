@@ -1,6 +1,6 @@
 """`served` under eventlet, patched and then forked: `python -m tests.processes.green PORT WORKERS`."""
 
-# ruff: noqa: E402, I001
+# ruff: noqa: E402
 from __future__ import annotations
 
 import eventlet
