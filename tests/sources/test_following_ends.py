@@ -115,8 +115,8 @@ def test_a_forked_child_follows_too(file: Path, server: Server) -> None:
 SCRIPT = """
 import sys
 from diana import Guard, Request
-from diana.sources import live
-live.PATIENCE_SECONDS = 15.0
+from diana.sources.following import live
+live.START_WAIT_SECONDS = 15.0
 guard = Guard.from_file(sys.argv[1])
 print(guard.check(Request("GET", "/")).decisions[0].limit)
 if sys.argv[2] == "close":
