@@ -1,13 +1,15 @@
 """Build the documentation as a web site with a search, into site/: `make site`.
 
 The tables of contents are docs/index.md and docs/zh/index.md; what the site shows beside a page is taken from them, so a new
-page is linked in one place. A broken link or anchor fails the build.
+page is linked in one place. A broken link or anchor fails the build; a link out of docs/, which the site does not have, becomes the
+file's name.
 """
 
 from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -15,11 +17,13 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 LINK = re.compile(r"\]\(([^)#:]+\.md)\)")
+LINK_WITH_TEXT = re.compile(r"\[([^\]]*)\]\(([^)#:]+\.md)\)")
+COPY = ROOT / "build" / "docs"
 CONFIG = """\
 [project]
 site_name = "Diana"
 site_description = "A rate limiter for Python web applications."
-docs_dir = "docs"
+docs_dir = "build/docs"
 site_dir = "site"
 nav = [
     {nav},
@@ -62,7 +66,7 @@ def contents(index: Path) -> list[tuple[str, list[str]]]:
         pages = []
         for target in LINK.findall(text):
             page = (index.parent / target).resolve()
-            if page not in seen:
+            if page not in seen and DOCS in page.parents:
                 seen.add(page)
                 pages.append(page.relative_to(DOCS).as_posix())
         parts.append((title, pages))
@@ -72,15 +76,34 @@ def contents(index: Path) -> list[tuple[str, list[str]]]:
 def nav() -> list[str]:
     lines = ['"index.md"']
     for title, pages in contents(DOCS / "index.md"):
-        own = [page for page in pages if not page.startswith("zh/")]
-        lines.append(f"{{ {json.dumps(title)} = {json.dumps(own)} }}")
+        if own := [page for page in pages if not page.startswith("zh/")]:
+            lines.append(f"{{ {json.dumps(title)} = {json.dumps(own)} }}")
     chinese = [page for _, pages in contents(DOCS / "zh" / "index.md") for page in pages]
     pages = ["zh/index.md", *(page for page in chinese if page.startswith("zh/"))]
     lines.append(f'{{ "中文" = {json.dumps(pages)} }}')
     return lines
 
 
+def copy_pages() -> None:
+    for page in DOCS.rglob("*.md"):
+        copy = COPY / page.relative_to(DOCS)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        text = page.read_text(encoding="utf-8")
+        copy.write_text(without_links_out(text, page.parent), encoding="utf-8")
+
+
+def without_links_out(text: str, folder: Path) -> str:
+    def shown(link: re.Match[str]) -> str:
+        target = (folder / link[2]).resolve()
+        stays = DOCS in target.parents or not target.exists()
+        return link[0] if stays else f"{link[1]} (`{target.relative_to(ROOT)}`)"
+
+    return LINK_WITH_TEXT.sub(shown, text)
+
+
 def build() -> None:
+    shutil.rmtree(COPY, ignore_errors=True)
+    copy_pages()
     config = ROOT / "zensical.toml"
     config.write_text(CONFIG.format(nav=",\n    ".join(nav())), encoding="utf-8")
     zensical = [sys.executable, "-m", "zensical", "build", "--clean", "--strict"]
