@@ -29,6 +29,7 @@ class Request:
         "_segments",
         "headers",
         "identities",
+        "identity_errors",
         "method",
         "mount",
         "path",
@@ -53,6 +54,8 @@ class Request:
         self.peer = peer
         self.identities: dict[str, str | Exception | None] | None = None
         """What code found out about who is asking, by kind (`account`, `device`): it wins over the rules file. None: nothing was asked."""
+        self.identity_errors: dict[str, Exception] | None = None
+        """Why an identity could not be found out, by the name of the rule that counts by it. None: nothing failed."""
         self._segments: tuple[str, ...] | None = None
         self._fields: dict[str, str | list[str]] | None = None
 

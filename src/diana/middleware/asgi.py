@@ -57,6 +57,7 @@ class ScopeRequest(Request):
         self.query = scope.get("query_string", b"").decode("latin-1")
         self.peer = client[0] if client else None
         self.identities = None
+        self.identity_errors = None
         self._segments = None
         self._fields = None
 

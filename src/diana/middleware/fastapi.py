@@ -125,7 +125,7 @@ class RateLimit:
             return []
         request = ScopeRequest(connection.scope)
         if self._finder is not None:
-            request.identities = {"account": await afind(self._finder, _request_of(connection))}
+            request.identities = {"account": await afind(self._finder, connection)}
         verdict = await self.guard.check(request)
         charged: list[tuple[AsyncGuard, Verdict]] = connection.scope.setdefault(CHARGED, [])
         if verdict.delay and WAITING.is_full:
@@ -224,11 +224,6 @@ def _policy(
     if trusted_proxies:
         document["identity"] = {"trusted_proxies": list(trusted_proxies)}
     return rules_from_bytes(json.dumps(document).encode(), "RateLimit")
-
-
-def _request_of(connection: HTTPConnection) -> HTTPConnection:
-    """What identity functions expect: a Request, or the WebSocket's connection."""
-    return Request(connection.scope) if connection.scope["type"] == "http" else connection
 
 
 def _add(fields: Fields, response: Response) -> None:
