@@ -35,7 +35,7 @@ class Verdict(NamedTuple):
 
     @property
     def identity_errors(self) -> Mapping[str, Exception]:
-        """By rule, why finding its identity failed. Such a request is counted as one without identity, by address unless `missing` says else."""
+        """By rule, why finding its identity failed: the request is counted as one without, by address unless `missing` says else."""
         return self.request.identity_errors or {}
 
     @property

@@ -13,11 +13,19 @@ from typing import Any
 from urllib.parse import quote
 
 from diana.core.contracts import Client, Clock, Observer, Store
+from diana.core.errors import ConfigError
 from diana.core.policy import Policy
 from diana.core.request import Request, one_of
 from diana.core.verdict import Verdict
 from diana.guard import AsyncGuard
 from diana.middleware.answer import Answers, Fields
+from diana.middleware.at_hand import (
+    MIDDLEWARE,
+    VERDICT,
+    Denied,
+    beside_own_words,
+    checked_denied,
+)
 from diana.middleware.delay import WAITING, DelayedRequest, deny_instead
 from diana.middleware.identity import Finder, Finders, afind
 from diana.middleware.opening import check_options, open_guard
@@ -83,7 +91,10 @@ class RateLimitMiddleware:
     """`app.add_middleware(RateLimitMiddleware, rules="diana.yaml")`, or `RateLimitMiddleware(app, …)` around any ASGI app.
 
     `rules` is a file or a Policy, and the middleware closes what it opens when the app's lifespan ends; a `guard` is closed by its
-    owner. `account` and `device` are functions, plain or async, of a `Request` that has the `scope` too.
+    owner. `account` and `device` are functions, plain or async, of a `Request` that has the `scope` too; `denied` is one of that request
+    and the verdict, and gives an ASGI app, such as a Response of Starlette. The app finds the verdict as `scope["diana"]`.
+
+    What is wrong with the rules fails the start of the server, or, without lifespan, every request.
     """
 
     def __init__(
@@ -94,29 +105,45 @@ class RateLimitMiddleware:
         guard: AsyncGuard | None = None,
         account: Finder | None = None,
         device: Finder | None = None,
+        denied: Denied | None = None,
+        enabled: bool = True,
         store: str | Store | Client | None = None,
         clock: Clock | None = None,
         observers: Sequence[str | Observer] = (),
     ) -> None:
         self.app = app
-        check_options(guard, rules, store, clock, observers)
+        self.enabled = enabled
+        self._failure: ConfigError | None = None
         self._open = partial(open_guard, AsyncGuard, rules, store, clock, observers)
         self._owned, self._closed = guard is None, False
-        self.guard = self._open() if guard is None else guard
+        if not enabled:
+            return
+        try:
+            check_options(guard, rules, store, clock, observers)
+            self.finders = Finders(account, device)
+            self._denied = checked_denied(denied)
+            self.guard = self._open() if guard is None else guard
+        except ConfigError as error:
+            # Not raised here: frameworks make their middleware while the lifespan starts, and servers take an exception in that for an
+            # app without one. They would start, and answer every request with 500.
+            self._failure = error
+            return
         self._timer = Timer(self.guard.clock)
-        finders = Finders(account, device)
-        self._finders = finders if finders else None
+        self._finders = self.finders if self.finders else None
         policy = self.guard.policy
         self._answers, self._version = Answers(policy), policy.version
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         kind = scope["type"]
-        if kind == "http" or kind == "websocket":
+        if self._failure is not None or not self.enabled:
+            await self._pass_or_fail(scope, receive, send)
+        elif kind == "http" or kind == "websocket":
             request = ScopeRequest(scope)
             guard = self.guard
             if self._finders is not None:
                 await self._identify(self._finders, request)
             verdict = await guard.check(request)
+            scope[VERDICT], scope[MIDDLEWARE] = verdict, self
             if verdict.version is not self._version:
                 self._answers, self._version = Answers(guard.policy), verdict.version
             if not verdict.allowed:
@@ -148,6 +175,12 @@ class RateLimitMiddleware:
                 # The server makes a 403 of it.
                 await send({"type": "websocket.close", "code": TRY_AGAIN_LATER})
                 return
+        elif self._denied is not None:
+            own = self._denied(verdict.request, verdict)
+            own = await own if isinstance(own, Awaitable) else own
+            if own is not None:
+                await own(scope, receive, send_beside(beside_own_words(headers), send))
+                return
         if verdict.request.method == "HEAD":
             body = b""
         await send({"type": f"{response}.start", "status": status, "headers": headers})
@@ -174,6 +207,17 @@ class RateLimitMiddleware:
                 await self.guard.refund(verdict)
         finally:
             delayed.close()
+
+    async def _pass_or_fail(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Without rules: because there shall be none, or because they are wrong."""
+        if self._failure is None:
+            scope[MIDDLEWARE] = self
+            await self.app(scope, receive, send)
+        elif scope["type"] == "lifespan":
+            await receive()  # lifespan.startup
+            await send({"type": "lifespan.startup.failed", "message": str(self._failure)})
+        else:
+            raise self._failure.with_traceback(None)
 
     async def _live(self, scope: Scope, receive: Receive, send: Send) -> None:
         """What was opened here is closed after the app has shut down, and opened again if the app comes back."""
@@ -203,6 +247,20 @@ def _send_with(fields: Fields, send: Send) -> Send:
             own = message.get("headers") or ()
             added = _not_twice(fields, own) if single else fields
             # Not in place: an app may send the same message again.
+            message = {**message, "headers": [*own, *added]}
+        return send(message)
+
+    return adding
+
+
+def send_beside(fields: Fields, send: Send) -> Send:
+    """`send` that adds the header lines that an answer of the application's own to a denied request lacks."""
+
+    def adding(message: Message) -> Awaitable[None]:
+        if message["type"] in BEGINS_RESPONSE:
+            own = message.get("headers") or ()
+            names = {name.lower() for name, _ in own}
+            added = [field for field in fields if field[0] not in names]
             message = {**message, "headers": [*own, *added]}
         return send(message)
 
