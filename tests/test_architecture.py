@@ -18,7 +18,18 @@ LAYERS = [
     {"actors", "algorithms"},
     {"sources", "stores"},
     {"waiting", "limiter", "decorator", "pacer", "judge", "guard", "shedding"},
-    {"middleware", "asgi", "wsgi", "django", "fastapi", "telemetry"},
+    {
+        "middleware",
+        "asgi",
+        "wsgi",
+        "django",
+        "fastapi",
+        "flask",
+        "litestar",
+        "rest_framework",
+        "starlette",
+        "telemetry",
+    },
     {"service", "gateway", "dashboard", "simulate", "compat"},
     {"cli"},
 ]
@@ -154,7 +165,13 @@ def test_the_public_surface() -> None:
     [
         ("asgi", ["RateLimitMiddleware"]),
         ("wsgi", ["RateLimitMiddleware"]),
-        ("django", ["RateLimitMiddleware", "user"]),
+        ("django", ["RateLimitMiddleware", "rate_limit", "user"]),
+        ("flask", ["RateLimitMiddleware", "rate_limit"]),
+        (
+            "litestar",
+            ["RateLimitExceeded", "RateLimitMiddleware", "add_headers", "rate_limit"],
+        ),
+        ("starlette", ["RateLimitMiddleware", "rate_limit"]),
         (
             "fastapi",
             [
@@ -165,6 +182,7 @@ def test_the_public_surface() -> None:
                 "answer",
                 "exempt",
                 "limited",
+                "rate_limit",
             ],
         ),
     ],

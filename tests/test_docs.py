@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -47,11 +49,12 @@ def test_every_example_runs(
     # A busy machine shall not look like a lost store. The same for budgets that a page writes down, below.
     monkeypatch.setattr("diana.stores.redis.store.BUDGET_US", 10_000_000)
     text = page.read_text(encoding="utf-8")
-    namespace: dict[str, object] = {"__name__": "docs"}
+    module = ModuleType("docs")  # where frameworks look up annotations
+    monkeypatch.setitem(sys.modules, "docs", module)
     for block in BLOCK.finditer(text):
         line = text.count("\n", 0, block.start(1))
         code = _with_stand_ins(block[1], request)
-        exec(compile("\n" * line + code, str(page), "exec"), namespace)
+        exec(compile("\n" * line + code, str(page), "exec"), vars(module))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)

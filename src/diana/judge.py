@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator, Sequence
+from copy import copy
 from typing import Any, NamedTuple, cast
 
 from diana.core.address import client_of_request
@@ -90,6 +91,15 @@ class Judge:
         self._ashared = asynchronous(self.shared)
         self.identity_errors = 0
         self._logged: set[str] = set()
+
+    def beside(self, policy: Policy) -> Judge:
+        """Other rules on the same stores, which stay this one's to close."""
+        other = copy(self)
+        other.policy = policy
+        other.owned = []
+        other.identity_errors = 0
+        other._logged = set()
+        return other
 
     def swap(self, policy: Policy) -> None:
         """Other rules from now on; who is being judged is judged by those it began with. What was counted stays."""

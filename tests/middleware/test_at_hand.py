@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from typing import Any
+from weakref import ref
 
 import pytest
 from flask import Flask, request
@@ -15,7 +17,7 @@ from diana.asgi import RateLimitMiddleware as Asgi
 from diana.testing import FakeClock
 from diana.wsgi import RateLimitMiddleware as Wsgi
 from tests.middleware import django_site
-from tests.middleware.calls import aask, ask, ask_wsgi, hello, policy
+from tests.middleware.calls import aask, ask, ask_wsgi, environ, hello, policy, scope
 from tests.middleware.test_asgi import Socket
 from tests.middleware.test_django import DIANA
 
@@ -166,3 +168,38 @@ def test_nothing_is_limited_where_it_is_not_enabled() -> None:
     with override_settings(MIDDLEWARE=[DIANA], DIANA_RULES="missing.yaml", DIANA_ENABLED=False):
         handler = WSGIHandler()
     assert [ask_wsgi(handler).status for _ in range(3)] == [200] * 3
+
+
+@pytest.mark.parametrize("kind", ["ASGI", "WSGI"])
+def test_a_verdict_at_hand_does_not_leave_requests_to_the_garbage_collector(kind: str) -> None:
+    class Big(dict[str, Any]):
+        """As a scope and an environ are, and one can tell when it is freed."""
+
+    def app(environ: Any, start_response: Any) -> list[bytes]:
+        start_response("200 OK", [])
+        return [b"hello"]
+
+    made: Any = (Wsgi if kind == "WSGI" else Asgi)(
+        app if kind == "WSGI" else hello, ONE_A_MINUTE, clock=FakeClock()
+    )
+
+    async def send(message: Any) -> None:
+        pass
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(3):
+            asked = Big(environ() if kind == "WSGI" else scope())
+            freed = ref(asked)
+            if kind == "WSGI":
+                list(made(asked, lambda *_: None))
+            else:
+                asyncio.run(made(asked, receive, send))
+            del asked
+            assert freed() is None
+    finally:
+        gc.enable()

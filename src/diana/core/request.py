@@ -73,6 +73,9 @@ class Request:
         """Another reading of the path; None: the canonical one."""
         self._segments = reading
 
+    def detach(self) -> None:
+        """Let go of what it came in, such as a scope: the verdict that is put there holds this request, and nothing would free the two."""
+
     def header_lines(self, name: str) -> list[str]:
         """Every line of a header, in order; the name in lower case."""
         lines = (self._fields or self._read_headers()).get(name, [])

@@ -59,7 +59,7 @@ class ScopeRequest(Request):
         self.method = scope.get("method", "GET")
         # As the client sent it, whatever an app was mounted at: rules are written for what clients see.
         self.path = raw.decode("utf-8", "surrogateescape") if raw else _path_of_mounted(scope)
-        self.headers = scope["headers"]
+        self.headers: Any = scope["headers"]
         root = scope.get("root_path")
         self.mount = quote(root, errors="surrogateescape") if root else ""
         self.query = scope.get("query_string", b"").decode("latin-1")
@@ -71,15 +71,16 @@ class ScopeRequest(Request):
 
     def header_lines(self, name: str) -> list[str]:
         wanted = name.encode("latin-1")
-        return [
-            value.decode("latin-1") for field, value in self.scope["headers"] if field == wanted
-        ]
+        return [value.decode("latin-1") for field, value in self.headers if field == wanted]
+
+    def detach(self) -> None:
+        self.scope = {}
 
     def header(self, name: str) -> str | None:
         # ASGI has the names in small letters, as bytes. Looking for one costs a tenth of reading them all.
         wanted = name.encode("latin-1")
         found: bytes | None = None
-        for field, value in self.scope["headers"]:
+        for field, value in self.headers:
             if field == wanted:
                 if found is not None:
                     return one_of(self.header_lines(name))
@@ -139,24 +140,32 @@ class RateLimitMiddleware:
             await self._pass_or_fail(scope, receive, send)
         elif kind == "http" or kind == "websocket":
             request = ScopeRequest(scope)
-            guard = self.guard
-            if self._finders is not None:
-                await self._identify(self._finders, request)
-            verdict = await guard.check(request)
-            scope[VERDICT], scope[MIDDLEWARE] = verdict, self
-            if verdict.version is not self._version:
-                self._answers, self._version = Answers(guard.policy), verdict.version
-            if not verdict.allowed:
-                await self._refuse(scope, receive, send, verdict)
-            elif verdict.delay:
-                await self._delay(scope, receive, send, verdict)
-            else:
-                fields = self._answers.fields(verdict)
-                await self.app(scope, receive, _send_with(fields, send) if fields else send)
+            try:
+                await self._judge(request, scope, receive, send)
+            finally:
+                request.detach()
         elif kind == "lifespan":
             await self._live(scope, receive, send)
         else:
             await self.app(scope, receive, send)
+
+    async def _judge(
+        self, request: ScopeRequest, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        guard = self.guard
+        if self._finders is not None:
+            await self._identify(self._finders, request)
+        verdict = await guard.check(request)
+        scope[VERDICT], scope[MIDDLEWARE] = verdict, self
+        if verdict.version is not self._version:
+            self._answers, self._version = Answers(guard.policy), verdict.version
+        if not verdict.allowed:
+            await self._refuse(scope, receive, send, verdict)
+        elif verdict.delay:
+            await self._delay(scope, receive, send, verdict)
+        else:
+            fields = self._answers.fields(verdict)
+            await self.app(scope, receive, send_with(fields, send) if fields else send)
 
     async def _identify(self, finders: Finders, request: ScopeRequest) -> None:
         needed = finders.needed(self.guard.policy, request)
@@ -202,7 +211,7 @@ class RateLimitMiddleware:
         try:
             if stayed:
                 fields = self._answers.fields(verdict)
-                await self.app(scope, delayed.receive, _send_with(fields, send) if fields else send)
+                await self.app(scope, delayed.receive, send_with(fields, send) if fields else send)
             else:
                 await self.guard.refund(verdict)
         finally:
@@ -233,7 +242,7 @@ class RateLimitMiddleware:
         await self.app(scope, receive, noticing)
 
 
-def _send_with(fields: Fields, send: Send) -> Send:
+def send_with(fields: Fields, send: Send) -> Send:
     """`send` that adds header lines where the response begins.
 
     The app's own lines stay: `RateLimit` and its policy are lists, and lines of a list add up. Of the older fields, which are single

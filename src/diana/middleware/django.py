@@ -43,6 +43,7 @@ class RateLimitMiddleware:
 
     sync_capable = True
     async_capable = True
+    enabled = True
 
     def __init__(self, get_response: Callable[[HttpRequest], Any]) -> None:
         if setting("ENABLED") is False:

@@ -79,6 +79,7 @@ class EnvironRequest(Request):
     __slots__ = ("environ",)
 
     def __init__(self, environ: Environ, path: str | None = None, mount: str | None = None) -> None:
+        self.headers: Any
         super().__init__(
             environ["REQUEST_METHOD"],
             _path_of_mounted(environ) if path is None else path,
@@ -89,7 +90,13 @@ class EnvironRequest(Request):
         )
         self.environ = environ
 
+    def detach(self) -> None:
+        self.headers = list(self.headers)
+        self.environ = {}
+
     def header_lines(self, name: str) -> list[str]:
+        if not self.environ:
+            return super().header_lines(name)
         field = name.upper().replace("-", "_")
         line = self.environ.get(field if field in WITHOUT_PREFIX else f"HTTP_{field}")
         return [line] if line else []
@@ -151,11 +158,13 @@ class RateLimitMiddleware:
         if not verdict.allowed:
             status, headers, body = answers.denial(verdict)
             own = None if self._denied is None else self._denied(request, verdict)
+            request.detach()
             if own is not None:
                 answered: Iterable[bytes] = own(environ, _start_beside(headers, start_response))
                 return answered
             start_response(status_line(status), lines_from_fields(headers))
             return [] if request.method == "HEAD" else [body]
+        request.detach()
         if verdict.delay:
             self._timer.sleep(verdict.delay)
         fields = answers.fields(verdict)
