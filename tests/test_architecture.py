@@ -34,7 +34,7 @@ LAYERS = [
     {"cli"},
 ]
 RANK = {part: rank for rank, layer in enumerate(LAYERS) for part in layer}
-ANYWHERE = {"testing", "plugins", "__init__", "__main__"}
+ANYWHERE = {"testing", "pytest_plugin", "plugins", "__init__", "__main__"}
 """`diana.testing` looks at core and stores from outside; `diana.plugins` and the package itself only re-export."""
 
 SHARED = {("sources", "diana.stores.redis.url")}

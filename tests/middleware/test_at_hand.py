@@ -179,9 +179,9 @@ def test_a_verdict_at_hand_does_not_leave_requests_to_the_garbage_collector(kind
         start_response("200 OK", [])
         return [b"hello"]
 
-    made: Any = (Wsgi if kind == "WSGI" else Asgi)(
-        app if kind == "WSGI" else hello, ONE_A_MINUTE, clock=FakeClock()
-    )
+    made: Any = Asgi(hello, ONE_A_MINUTE, clock=FakeClock())
+    if kind == "WSGI":
+        made = Wsgi(app, ONE_A_MINUTE, clock=FakeClock())
 
     async def send(message: Any) -> None:
         pass
