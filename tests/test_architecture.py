@@ -18,12 +18,23 @@ LAYERS = [
     {"actors", "algorithms"},
     {"sources", "stores"},
     {"waiting", "limiter", "decorator", "pacer", "charging", "judge", "guard", "shedding"},
-    {"middleware", "asgi", "wsgi", "django", "fastapi", "telemetry"},
+    {
+        "middleware",
+        "asgi",
+        "wsgi",
+        "django",
+        "fastapi",
+        "flask",
+        "litestar",
+        "rest_framework",
+        "starlette",
+        "telemetry",
+    },
     {"service", "gateway", "dashboard", "simulate", "compat"},
     {"cli"},
 ]
 RANK = {part: rank for rank, layer in enumerate(LAYERS) for part in layer}
-ANYWHERE = {"testing", "plugins", "__init__", "__main__"}
+ANYWHERE = {"testing", "pytest_plugin", "plugins", "__init__", "__main__"}
 """`diana.testing` looks at core and stores from outside; `diana.plugins` and the package itself only re-export."""
 
 SHARED = {("sources", "diana.stores.redis.url")}
@@ -154,7 +165,13 @@ def test_the_public_surface() -> None:
     [
         ("asgi", ["RateLimitMiddleware"]),
         ("wsgi", ["RateLimitMiddleware"]),
-        ("django", ["RateLimitMiddleware", "user"]),
+        ("django", ["RateLimitMiddleware", "rate_limit", "user"]),
+        ("flask", ["RateLimitMiddleware", "rate_limit"]),
+        (
+            "litestar",
+            ["RateLimitExceeded", "RateLimitMiddleware", "add_headers", "rate_limit"],
+        ),
+        ("starlette", ["RateLimitMiddleware", "rate_limit"]),
         (
             "fastapi",
             [
@@ -165,6 +182,7 @@ def test_the_public_surface() -> None:
                 "answer",
                 "exempt",
                 "limited",
+                "rate_limit",
             ],
         ),
     ],

@@ -467,3 +467,50 @@ class TestDecorator:
             @limit("1/minute")
             async def numbers() -> Any:
                 yield 1
+
+
+def test_hold_takes_or_raises() -> None:
+    clock = FakeClock()
+    limiter = Limiter("2/minute", clock=clock)
+    with limiter.hold("alice") as decision:
+        assert (decision.allowed, decision.remaining) == (True, 1)
+    with pytest.raises(RuntimeError), limiter.hold("alice"):  # the caller's own, and charged
+        raise RuntimeError
+    reached = []
+    with pytest.raises(LimitExceeded) as error, limiter.hold("alice"):
+        reached.append("alice")
+    assert error.value.decision.retry_after == 30.0
+    assert not reached
+    with limiter.hold("bob", cost=2):
+        pass
+    with pytest.raises(LimitExceeded), limiter.hold("alice", timeout=29):
+        reached.append("alice")
+    with limiter.hold("alice", timeout=30) as decision:
+        assert decision
+    assert (clock(), reached) == (30_000_000, [])
+
+
+def test_hold_waits_out_a_leaky_bucket_s_delay() -> None:
+    clock = FakeClock()
+    limiter = Limiter("1/second", algo="LB", max_wait="2s", clock=clock)
+    for _ in range(3):
+        with limiter.hold("alice"):
+            pass
+    assert clock() == 2_000_000
+
+
+def test_hold_in_coroutines() -> None:
+    async def main() -> list[bool]:
+        limiter = AsyncLimiter("1/minute", clock=FakeClock())
+        passed = []
+        for _ in range(2):
+            try:
+                async with limiter.hold("alice") as decision:
+                    passed.append(decision.allowed)
+            except LimitExceeded as error:
+                passed.append(error.decision.allowed)
+        async with limiter.hold("alice", timeout=60) as decision:
+            passed.append(decision.allowed)
+        return passed
+
+    assert asyncio.run(main()) == [True, False, True]

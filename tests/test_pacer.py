@@ -129,3 +129,26 @@ def test_a_permit_is_there_at_the_very_moment(rate: float) -> None:
         clock.set(int(number * 1_000_000 / rate))  # the last microsecond before it
         assert pacer.try_acquire()
         assert not pacer.try_acquire()
+
+
+def test_a_pause_holds_everybody() -> None:
+    clock = FakeClock()
+    pacer = Pacer(5, clock=clock)
+    clock.advance(10)  # a second of permits is stored
+    pacer.pause(30)
+    assert not pacer.try_acquire(timeout=29)
+    assert [round(pacer.acquire(), 6) for _ in range(3)] == [30.0, 0.2, 0.2]
+    pacer.pause(0)
+    assert round(pacer.acquire(), 6) == 0.2
+    pacer.acquire(50)
+    pacer.pause(1)  # shorter than what there is to wait anyway
+    assert round(pacer.acquire(), 6) == 10.0
+    with pytest.raises(ConfigError, match="pause is -1; write a number from 0, at most"):
+        pacer.pause(-1)
+
+
+def test_after_a_pause_a_pacer_that_warms_up_is_as_cold_as_before() -> None:
+    paused, rested = (Pacer(2, warmup=4, clock=FakeClock()) for _ in range(2))
+    paused.pause(10)
+    assert paused.acquire() == 10.0 + rested.acquire()
+    assert [paused.acquire() for _ in range(5)] == [rested.acquire() for _ in range(5)]

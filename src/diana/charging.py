@@ -92,7 +92,7 @@ class Charging:
         if isinstance(error, Contradiction):
             missing = "together" if missing == "skip" else missing
         else:
-            self._count_error(rule, error)
+            self._count_error(rule, error, request)
             missing = "ip" if missing == "skip" else missing
         return self._key_without_identity(rule, missing, proxies, request)
 
@@ -104,13 +104,14 @@ class Charging:
                 address = client_of_request(request, proxies)
                 return NO_IDENTITY + (address or "")
             except Exception as error:
-                self._count_error(rule, error)
+                self._count_error(rule, error, request)
                 return NO_IDENTITY
         return KEYS_OF_MISSING[missing]
 
-    def _count_error(self, rule: Rule, error: Exception) -> None:
-        """Counted always, logged once per rule: a client must not be able to fill the log."""
+    def _count_error(self, rule: Rule, error: Exception, request: Request) -> None:
+        """Counted and told in the verdict always, logged once per rule: a client must not be able to fill the log."""
         self.errors += 1
+        request.identity_errors = {**(request.identity_errors or {}), rule.name: error}
         if rule.name not in self._logged:
             self._logged.add(rule.name)
             log.warning("finding the %s of rule %r failed: %r", rule.actor, rule.name, error)

@@ -1,7 +1,14 @@
 """Limits on FastAPI's routes."""
 
 from diana.middleware.asgi import RateLimitMiddleware
-from diana.middleware.fastapi import RateLimit, RateLimitExceeded, answer, exempt, limited
+from diana.middleware.fastapi import (
+    RateLimit,
+    RateLimitExceeded,
+    answer,
+    exempt,
+    limited,
+    rate_limit,
+)
 from diana.middleware.fastapi_route import LimitedRoute
 
 __all__ = [
@@ -12,4 +19,5 @@ __all__ = [
     "answer",
     "exempt",
     "limited",
+    "rate_limit",
 ]

@@ -29,7 +29,10 @@ class _PolicyGuard:
         clock: Clock | None = None,
         observers: Sequence[str | Observer] = (),
     ) -> None:
-        self._judge = Judge(policy, store, clock, observers)
+        self._begin(Judge(policy, store, clock, observers))
+
+    def _begin(self, judge: Judge) -> None:
+        self._judge = judge
         self._live: LiveRules | None = None
         if type(self).check is Guard.check:
             self.check = self._judge.check  # one call less on every request
@@ -54,6 +57,18 @@ class _PolicyGuard:
         live.follow(guard._judge.swap)
         guard._judge.follow = live.ensure
         return guard
+
+    @classmethod
+    def beside(cls, guard: Guard | AsyncGuard, policy: Policy) -> Self:
+        """Other rules that count where those of a guard do, on its clock and with its observers; that guard closes the stores."""
+        made = cls.__new__(cls)
+        made._begin(guard._judge.beside(policy))
+        return made
+
+    @property
+    def has_shared_store(self) -> bool:
+        """Rules of scope global count in a store of their own."""
+        return not self._judge.one_store
 
     @property
     def problems(self) -> tuple[Problem, ...]:

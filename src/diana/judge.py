@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
+from copy import copy
 from os import getpid
 from typing import Any, NamedTuple, cast
 
@@ -90,6 +91,14 @@ class Judge:
         pid = getpid()
         if self._pid != pid and self.follow():
             self._pid = pid
+
+    def beside(self, policy: Policy) -> Judge:
+        """Other rules on the same stores, which stay this one's to close."""
+        other = copy(self)
+        other.policy = policy
+        other.owned = []
+        other._charging = Charging()
+        return other
 
     def swap(self, policy: Policy) -> None:
         """Other rules from now on; who is being judged is judged by those it began with. What was counted stays."""

@@ -5,12 +5,14 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 from diana.core.charge import Charge, checked_cost
 from diana.core.contracts import Client, Clock, Store
 from diana.core.decision import Decision, tightest
-from diana.core.errors import ConfigError
+from diana.core.errors import ConfigError, LimitExceeded
 from diana.core.exchange import adrive, drive
 from diana.core.limit import limits_from_spelling
 from diana.core.meter import Meter, escaped, meter_from_limit
@@ -125,6 +127,17 @@ class Limiter:
         steps = until_allowed(limits.lines, limits.timer, ticket, key, checked_cost(cost), timeout)
         return self._drive(steps)
 
+    @contextmanager
+    def hold(self, key: str, cost: int = 1, timeout: float | None = None) -> Iterator[Decision]:
+        """`with limiter.hold("alice"):` takes, or raises LimitExceeded; with a timeout it waits that long first. Async: `async with`."""
+        if timeout is None:
+            decision = self.wait_out(self.take(key, cost))
+        else:
+            decision = self.wait(key, cost, timeout)
+        if not decision:
+            raise LimitExceeded(decision)
+        yield decision
+
     def peek(self, key: str) -> Decision:
         """What a charge of 1 would be told now; nothing is written."""
         return self._peek(key, 1)
@@ -200,6 +213,19 @@ class AsyncLimiter:
         ticket = TaskTicket()
         steps = until_allowed(limits.lines, limits.timer, ticket, key, checked_cost(cost), timeout)
         return await self._drive(steps)
+
+    @asynccontextmanager
+    async def hold(
+        self, key: str, cost: int = 1, timeout: float | None = None
+    ) -> AsyncIterator[Decision]:
+        """`with limiter.hold("alice"):` takes, or raises LimitExceeded; with a timeout it waits that long first. Async: `async with`."""
+        if timeout is None:
+            decision = await self.wait_out(await self.take(key, cost))
+        else:
+            decision = await self.wait(key, cost, timeout)
+        if not decision:
+            raise LimitExceeded(decision)
+        yield decision
 
     async def peek(self, key: str) -> Decision:
         """What a charge of 1 would be told now; nothing is written."""

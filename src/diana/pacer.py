@@ -92,6 +92,15 @@ class Pacer:
             self._set_interval(_positive("rate", rate))
             self._stored *= self._full / full if full else 1.0
 
+    def pause(self, seconds: float) -> None:
+        """No permit for so long, and no burst afterwards: for an answer with `Retry-After`. Who waits already keeps their moment."""
+        pause_us = _positive("pause", seconds, smallest=0.0) * 1e6
+        with self._lock:
+            now = self._store_idle_time()
+            self._free_at = max(self._free_at, now + pause_us)
+            if not self._warmup_us:
+                self._stored = 0.0
+
     def _set_interval(self, rate: float) -> None:
         self._stable_us = 1e6 / rate
         if self._warmup_us:

@@ -31,6 +31,7 @@ class Person:
     def __init__(self, pk: int | None) -> None:
         self.pk = pk
         self.is_authenticated = pk is not None
+        self.is_active = True
 
 
 def logging_in(get_response: Any) -> Any:

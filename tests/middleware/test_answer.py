@@ -212,7 +212,16 @@ def test_the_body_is_text_or_a_page_for_those_who_like_that() -> None:
     assert body == b"Too many requests. Please try again in 1 second.\n"
     _, headers, body = Site(TWO).denied(accept="text/html")
     assert value(headers, "content-type") == "text/html; charset=utf-8"
-    assert b"<h1>Service Unavailable</h1>" in body
+    assert b"<h1>Too Many Requests</h1>" in body
+
+
+@pytest.mark.parametrize("status", [503, 429, 418, 599, 200])
+def test_title_and_detail_of_a_problem_agree_whatever_the_status(status: int) -> None:
+    answered, _, body = Site(f"response: {{status: {status}}}\n{TWO.lstrip()}").denied()
+    problem = json.loads(body)
+    assert (answered, problem["status"]) == (status, status)
+    assert problem["title"] == "Too Many Requests"
+    assert problem["detail"].startswith("Too many requests.")
 
 
 BODIES = """

@@ -59,7 +59,7 @@ def test_headers_are_added_to_what_the_app_says() -> None:
 def test_a_file_of_rules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match=r"diana\.yaml: cannot be read"):
-        RateLimitMiddleware(hello)
+        ask(RateLimitMiddleware(hello))
     Path("diana.yaml").write_text(TWO_A_MINUTE)
     assert statuses(RateLimitMiddleware(hello), 3) == [200, 200, 503]
     assert statuses(RateLimitMiddleware(hello, rules=tmp_path / "diana.yaml"), 3)[-1] == 503
@@ -69,7 +69,7 @@ def test_a_guard_of_ones_own() -> None:
     guard = AsyncGuard(policy(TWO_A_MINUTE), clock=FakeClock())
     assert statuses(RateLimitMiddleware(hello, guard=guard), 3) == [200, 200, 503]
     with pytest.raises(ConfigError, match="a guard has its own rules"):
-        RateLimitMiddleware(hello, "diana.yaml", guard=guard)
+        ask(RateLimitMiddleware(hello, "diana.yaml", guard=guard))
 
 
 def test_rules_that_are_exchanged_answer_as_they_say() -> None:
@@ -729,4 +729,4 @@ def test_a_function_that_raises_is_counted_and_logged_once(
 
 def test_what_is_no_function_is_refused() -> None:
     with pytest.raises(ConfigError, match="account is 'X-User'; give a function of the request"):
-        limited(BY_ACCOUNT, account="X-User")
+        ask(limited(BY_ACCOUNT, account="X-User"))

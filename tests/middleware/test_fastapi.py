@@ -11,7 +11,7 @@ from fastapi import APIRouter, Depends, FastAPI, Request, Response, WebSocket
 from fastapi.responses import JSONResponse
 from starlette.requests import HTTPConnection
 
-from diana import ConfigError
+from diana import ConfigError, Verdict
 from diana.fastapi import RateLimit, RateLimitExceeded, RateLimitMiddleware, answer, exempt, limited
 from diana.stores.memory import MemoryStore
 from diana.testing import FakeClock
@@ -382,3 +382,47 @@ def test_many_at_once() -> None:
         return [answer.status for answer in await asyncio.gather(*(aask(app) for _ in range(20)))]
 
     assert sorted(asyncio.run(main())) == [200] * 5 + [429] * 15
+
+
+def test_an_actor_may_read_the_body() -> None:
+    """Alice's attempts must not lock bob out: they come from one address."""
+    app = FastAPI()
+
+    async def login_name(request: Request) -> str:
+        return str((await request.json())["name"])
+
+    verdicts: list[Verdict] = []
+    per_user = rate_limit(
+        "1/minute", actor=login_name, observers=[lambda _, verdict: verdicts.append(verdict)]
+    )
+
+    @app.post("/login", dependencies=[Depends(per_user)])
+    async def login(request: Request) -> str:
+        return str((await request.json())["name"])
+
+    def attempts(*bodies: bytes) -> list[int]:
+        return [asyncio.run(aask(app, "/login", body, method="POST")).status for body in bodies]
+
+    alice, bob = b'{"name": "alice"}', b'{"name": "bob"}'
+    assert attempts(alice, alice, bob) == [200, 429, 200]
+    assert not any(verdict.identity_errors for verdict in verdicts)
+
+
+def test_an_actor_that_fails_is_in_the_verdict() -> None:
+    app = FastAPI()
+    verdicts: list[Verdict] = []
+
+    async def login_name(request: Request) -> str:
+        return str((await request.json())["name"])
+
+    per_user = rate_limit(actor=login_name, observers=[lambda _, verdict: verdicts.append(verdict)])
+
+    @app.post("/login", dependencies=[Depends(per_user)])
+    async def login() -> str:
+        return "hello"
+
+    answer = asyncio.run(aask(app, "/login", b'{"user": "alice"}', method="POST"))
+    assert answer.status == 200
+    (verdict,) = verdicts
+    assert [repr(error) for error in verdict.identity_errors.values()] == ["KeyError('name')"]
+    assert "finding its account failed: KeyError('name')" in verdict.explain()

@@ -119,3 +119,19 @@ def test_by_name_it_counts_in_the_registry_of_all(redis7: Server, tmp_path: Path
         [sys.executable, "-c", BY_NAME, str(rules)], capture_output=True, text=True
     )
     assert list(map(float, ran.stdout.split())) == [1, 1], ran.stderr
+
+
+def test_identities_that_could_not_be_found(registry: CollectorRegistry) -> None:
+    policy = rules_from_bytes(
+        b"url: /\nrules: [{name: you, actor: account, unit: minute, rpu: 9}, {unit: hour, rpu: 99}]"
+    )
+    guard = Guard(policy, clock=FakeClock(), observers=[PrometheusObserver(registry)])
+    for failed in (LookupError("no session"), None, "alice"):
+        request = Request()
+        request.identities = {"account": failed}
+        verdict = guard.check(request)
+        assert dict(verdict.identity_errors) == (
+            {"you": failed} if failed.__class__ is LookupError else {}
+        )
+    guard.close()
+    assert registry.get_sample_value("diana_identity_errors_total", {"rule": "you"}) == 1

@@ -7,7 +7,7 @@ DianaError
 ├── PatienceError   a timeout that is no number of seconds from 0
 ├── StoreError      the store was asked for something that has no local answer
 │   └── SourceError   the rules cannot be had, or put, where they should be
-└── LimitExceeded   raised by @limit only; everywhere else a denial is a value
+└── LimitExceeded   raised by @limit and hold only; everywhere else a denial is a value
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class SourceError(StoreError):
 
 
 class LimitExceeded(DianaError):
-    """A call decorated with @limit came too soon; `decision` says when to come back."""
+    """A call decorated with @limit, or what stands under `hold`, came too soon; `decision` says when to come back."""
 
     def __init__(self, decision: Decision) -> None:
         again = decision.retry_after

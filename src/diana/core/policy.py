@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from diana.core.address import Proxies
 from diana.core.filter import FilterLine
@@ -51,6 +51,9 @@ class Settings:
     """How many share a limit, while it is not known."""
     rules_from: RulesFrom | None = None
     proxies: Proxies = field(default_factory=Proxies)
+    identity: Mapping[str, Any] = field(default_factory=dict)
+    """As it is written, for limits beside the file's."""
+    missing: str = "ip"
     mounts: tuple[Reading, ...] = ()
     """Prefixes under which the same handlers are reached too."""
     answer: Answer = field(default_factory=Answer)

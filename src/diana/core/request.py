@@ -29,6 +29,7 @@ class Request:
         "_segments",
         "headers",
         "identities",
+        "identity_errors",
         "method",
         "mount",
         "path",
@@ -53,6 +54,8 @@ class Request:
         self.peer = peer
         self.identities: dict[str, str | Exception | None] | None = None
         """What code found out about who is asking, by kind (`account`, `device`): it wins over the rules file. None: nothing was asked."""
+        self.identity_errors: dict[str, Exception] | None = None
+        """Why an identity could not be found out, by the name of the rule that counts by it. None: nothing failed."""
         self._segments: tuple[str, ...] | None = None
         self._fields: dict[str, str | list[str]] | None = None
 
@@ -69,6 +72,9 @@ class Request:
     def read_as(self, reading: Reading | None) -> None:
         """Another reading of the path; None: the canonical one."""
         self._segments = reading
+
+    def detach(self) -> None:
+        """Let go of what it came in, such as a scope: the verdict that is put there holds this request, and nothing would free the two."""
 
     def header_lines(self, name: str) -> list[str]:
         """Every line of a header, in order; the name in lower case."""

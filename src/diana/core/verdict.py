@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from diana.core.decision import NEVER, Decision
@@ -33,6 +34,11 @@ class Verdict(NamedTuple):
         return self.match.rules
 
     @property
+    def identity_errors(self) -> Mapping[str, Exception]:
+        """By rule, why finding its identity failed: the request is counted as one without, by address unless `missing` says else."""
+        return self.request.identity_errors or {}
+
+    @property
     def denial(self) -> Decision | None:
         """The decision of the rule that denies."""
         if self.denied_by is None:
@@ -48,6 +54,9 @@ class Verdict(NamedTuple):
         ]
         for rule, decision in zip(self.rules, self.decisions, strict=True):
             lines += ["│", f"├─ {rule}", f"│    {_said(rule, decision)}"]
+            if rule.name in self.identity_errors:
+                error = printable(repr(self.identity_errors[rule.name]))
+                lines += [f"│    finding its {rule.actor} failed: {error}"]
         if not self.rules:
             lines += ["│", "│  no rule is asked"]
         lines += ["│", f"╰─▶ {self._outcome()}"]

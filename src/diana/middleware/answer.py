@@ -7,6 +7,7 @@ remembered for the next: in a flood of denied requests most of them get the same
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from functools import lru_cache
 from html import escape
 from http import HTTPStatus
@@ -206,7 +207,7 @@ def _compose(
         text = f"{detail_of(retry)}\n" if own is None else own
     else:
         media = b"text/html; charset=utf-8"
-        page = _PAGE.format(title=escape(_title(status)), detail=escape(detail_of(retry)))
+        page = _PAGE.format(title=escape(_title(status, retry)), detail=escape(detail_of(retry)))
         text = page if own is None else own
     content = text.encode("utf-8", "replace")
     return [(b"content-type", media), (b"content-length", str(len(content)).encode())], content
@@ -216,7 +217,7 @@ def _problem(status: int, kind: str, names: tuple[str, ...], retry: int | None) 
     """RFC 9457. Nothing in it says who was counted: not the key, not the address."""
     problem: dict[str, object] = {
         "type": "about:blank" if retry is None else kind,
-        "title": _title(status),
+        "title": _title(status, retry),
         "status": status,
         "detail": detail_of(retry),
     }
@@ -226,11 +227,12 @@ def _problem(status: int, kind: str, names: tuple[str, ...], retry: int | None) 
     return json.dumps(problem)
 
 
-def _title(status: int) -> str:
-    try:
-        return HTTPStatus(status).phrase if status >= 400 else "Too Many Requests"
-    except ValueError:
-        return "Too Many Requests"
+def _title(status: int, retry: int | None) -> str:
+    """What the type of the problem is about, and what the detail says; of `about:blank` it is the status in words."""
+    if retry is None and status >= 400:
+        with suppress(ValueError):
+            return HTTPStatus(status).phrase
+    return "Too Many Requests"
 
 
 def detail_of(retry: int | None) -> str:

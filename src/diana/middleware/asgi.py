@@ -13,11 +13,19 @@ from typing import Any
 from urllib.parse import quote
 
 from diana.core.contracts import Client, Clock, Observer, Store
+from diana.core.errors import ConfigError
 from diana.core.policy import Policy
 from diana.core.request import Request, one_of
 from diana.core.verdict import Verdict
 from diana.guard import AsyncGuard
 from diana.middleware.answer import Answers, Fields
+from diana.middleware.at_hand import (
+    MIDDLEWARE,
+    VERDICT,
+    Denied,
+    beside_own_words,
+    checked_denied,
+)
 from diana.middleware.delay import WAITING, DelayedRequest, deny_instead
 from diana.middleware.identity import Finder, Finders, afind
 from diana.middleware.opening import check_options, open_guard
@@ -51,26 +59,28 @@ class ScopeRequest(Request):
         self.method = scope.get("method", "GET")
         # As the client sent it, whatever an app was mounted at: rules are written for what clients see.
         self.path = raw.decode("utf-8", "surrogateescape") if raw else _path_of_mounted(scope)
-        self.headers = scope["headers"]
+        self.headers: Any = scope["headers"]
         root = scope.get("root_path")
         self.mount = quote(root, errors="surrogateescape") if root else ""
         self.query = scope.get("query_string", b"").decode("latin-1")
         self.peer = client[0] if client else None
         self.identities = None
+        self.identity_errors = None
         self._segments = None
         self._fields = None
 
     def header_lines(self, name: str) -> list[str]:
         wanted = name.encode("latin-1")
-        return [
-            value.decode("latin-1") for field, value in self.scope["headers"] if field == wanted
-        ]
+        return [value.decode("latin-1") for field, value in self.headers if field == wanted]
+
+    def detach(self) -> None:
+        self.scope = {}
 
     def header(self, name: str) -> str | None:
         # ASGI has the names in small letters, as bytes. Looking for one costs a tenth of reading them all.
         wanted = name.encode("latin-1")
         found: bytes | None = None
-        for field, value in self.scope["headers"]:
+        for field, value in self.headers:
             if field == wanted:
                 if found is not None:
                     return one_of(self.header_lines(name))
@@ -82,7 +92,10 @@ class RateLimitMiddleware:
     """`app.add_middleware(RateLimitMiddleware, rules="diana.yaml")`, or `RateLimitMiddleware(app, …)` around any ASGI app.
 
     `rules` is a file or a Policy, and the middleware closes what it opens when the app's lifespan ends; a `guard` is closed by its
-    owner. `account` and `device` are functions, plain or async, of a `Request` that has the `scope` too.
+    owner. `account` and `device` are functions, plain or async, of a `Request` that has the `scope` too; `denied` is one of that request
+    and the verdict, and gives an ASGI app, such as a Response of Starlette. The app finds the verdict as `scope["diana"]`.
+
+    What is wrong with the rules fails the start of the server, or, without lifespan, every request.
     """
 
     def __init__(
@@ -93,42 +106,66 @@ class RateLimitMiddleware:
         guard: AsyncGuard | None = None,
         account: Finder | None = None,
         device: Finder | None = None,
+        denied: Denied | None = None,
+        enabled: bool = True,
         store: str | Store | Client | None = None,
         clock: Clock | None = None,
         observers: Sequence[str | Observer] = (),
     ) -> None:
         self.app = app
-        check_options(guard, rules, store, clock, observers)
+        self.enabled = enabled
+        self._failure: ConfigError | None = None
         self._open = partial(open_guard, AsyncGuard, rules, store, clock, observers)
         self._owned, self._closed = guard is None, False
-        self.guard = self._open() if guard is None else guard
+        if not enabled:
+            return
+        try:
+            check_options(guard, rules, store, clock, observers)
+            self.finders = Finders(account, device)
+            self._denied = checked_denied(denied)
+            self.guard = self._open() if guard is None else guard
+        except ConfigError as error:
+            # Not raised here: frameworks make their middleware while the lifespan starts, and servers take an exception in that for an
+            # app without one. They would start, and answer every request with 500.
+            self._failure = error
+            return
         self._timer = Timer(self.guard.clock)
-        finders = Finders(account, device)
-        self._finders = finders if finders else None
+        self._finders = self.finders if self.finders else None
         policy = self.guard.policy
         self._answers, self._version = Answers(policy), policy.version
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         kind = scope["type"]
-        if kind == "http" or kind == "websocket":
+        if self._failure is not None or not self.enabled:
+            await self._pass_or_fail(scope, receive, send)
+        elif kind == "http" or kind == "websocket":
             request = ScopeRequest(scope)
-            guard = self.guard
-            if self._finders is not None:
-                await self._identify(self._finders, request)
-            verdict = await guard.check(request)
-            if verdict.version is not self._version:
-                self._answers, self._version = Answers(guard.policy), verdict.version
-            if not verdict.allowed:
-                await self._refuse(scope, receive, send, verdict)
-            elif verdict.delay:
-                await self._delay(scope, receive, send, verdict)
-            else:
-                fields = self._answers.fields(verdict)
-                await self.app(scope, receive, _send_with(fields, send) if fields else send)
+            try:
+                await self._judge(request, scope, receive, send)
+            finally:
+                request.detach()
         elif kind == "lifespan":
             await self._live(scope, receive, send)
         else:
             await self.app(scope, receive, send)
+
+    async def _judge(
+        self, request: ScopeRequest, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        guard = self.guard
+        if self._finders is not None:
+            await self._identify(self._finders, request)
+        verdict = await guard.check(request)
+        scope[VERDICT], scope[MIDDLEWARE] = verdict, self
+        if verdict.version is not self._version:
+            self._answers, self._version = Answers(guard.policy), verdict.version
+        if not verdict.allowed:
+            await self._refuse(scope, receive, send, verdict)
+        elif verdict.delay:
+            await self._delay(scope, receive, send, verdict)
+        else:
+            fields = self._answers.fields(verdict)
+            await self.app(scope, receive, send_with(fields, send) if fields else send)
 
     async def _identify(self, finders: Finders, request: ScopeRequest) -> None:
         needed = finders.needed(self.guard.policy, request)
@@ -146,6 +183,12 @@ class RateLimitMiddleware:
             if response not in (scope.get("extensions") or ()):
                 # The server makes a 403 of it.
                 await send({"type": "websocket.close", "code": TRY_AGAIN_LATER})
+                return
+        elif self._denied is not None:
+            own = self._denied(verdict.request, verdict)
+            own = await own if isinstance(own, Awaitable) else own
+            if own is not None:
+                await own(scope, receive, send_beside(beside_own_words(headers), send))
                 return
         if verdict.request.method == "HEAD":
             body = b""
@@ -168,11 +211,22 @@ class RateLimitMiddleware:
         try:
             if stayed:
                 fields = self._answers.fields(verdict)
-                await self.app(scope, delayed.receive, _send_with(fields, send) if fields else send)
+                await self.app(scope, delayed.receive, send_with(fields, send) if fields else send)
             else:
                 await self.guard.refund(verdict)
         finally:
             delayed.close()
+
+    async def _pass_or_fail(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Without rules: because there shall be none, or because they are wrong."""
+        if self._failure is None:
+            scope[MIDDLEWARE] = self
+            await self.app(scope, receive, send)
+        elif scope["type"] == "lifespan":
+            await receive()  # lifespan.startup
+            await send({"type": "lifespan.startup.failed", "message": str(self._failure)})
+        else:
+            raise self._failure.with_traceback(None)
 
     async def _live(self, scope: Scope, receive: Receive, send: Send) -> None:
         """What was opened here is closed after the app has shut down, and opened again if the app comes back."""
@@ -188,7 +242,7 @@ class RateLimitMiddleware:
         await self.app(scope, receive, noticing)
 
 
-def _send_with(fields: Fields, send: Send) -> Send:
+def send_with(fields: Fields, send: Send) -> Send:
     """`send` that adds header lines where the response begins.
 
     The app's own lines stay: `RateLimit` and its policy are lists, and lines of a list add up. Of the older fields, which are single
@@ -202,6 +256,20 @@ def _send_with(fields: Fields, send: Send) -> Send:
             own = message.get("headers") or ()
             added = _not_twice(fields, own) if single else fields
             # Not in place: an app may send the same message again.
+            message = {**message, "headers": [*own, *added]}
+        return send(message)
+
+    return adding
+
+
+def send_beside(fields: Fields, send: Send) -> Send:
+    """`send` that adds the header lines that an answer of the application's own to a denied request lacks."""
+
+    def adding(message: Message) -> Awaitable[None]:
+        if message["type"] in BEGINS_RESPONSE:
+            own = message.get("headers") or ()
+            names = {name.lower() for name, _ in own}
+            added = [field for field in fields if field[0] not in names]
             message = {**message, "headers": [*own, *added]}
         return send(message)
 

@@ -16,6 +16,7 @@ from urllib.parse import quote
 
 from asgiref.sync import async_to_sync, iscoroutinefunction, markcoroutinefunction, sync_to_async
 from django.conf import settings
+from django.core.exceptions import MiddlewareNotUsed
 from django.http import HttpRequest, HttpResponse
 from django.utils.module_loading import import_string
 
@@ -23,8 +24,13 @@ from diana.core.errors import ConfigError
 from diana.core.verdict import Verdict
 from diana.guard import AsyncGuard, Guard
 from diana.middleware.answer import Answers, Fields
+from diana.middleware.at_hand import (
+    MIDDLEWARE,
+    beside_own_words,
+    checked_denied,
+)
 from diana.middleware.delay import WAITING, deny_instead
-from diana.middleware.identity import Finder, Finders, afind, find, is_async
+from diana.middleware.identity import Finders, afind, find, is_async
 from diana.middleware.opening import RULES_FILE, open_guard
 from diana.middleware.wsgi import EnvironRequest, lines_from_fields, lines_to_add
 from diana.waiting import Timer
@@ -33,60 +39,69 @@ LISTS = ("RateLimit", "RateLimit-Policy")
 
 
 class RateLimitMiddleware:
-    """Limits what Django answers, by `DIANA_RULES` and the other settings that begin so."""
+    """Limits what Django answers, by `DIANA_RULES` and the other settings that begin so. Views find the verdict as `request.diana`."""
 
     sync_capable = True
     async_capable = True
+    enabled = True
 
     def __init__(self, get_response: Callable[[HttpRequest], Any]) -> None:
+        if setting("ENABLED") is False:
+            raise MiddlewareNotUsed("DIANA_ENABLED is False")
         self.get_response = get_response
-        store, clock = _setting("STORE"), _setting("CLOCK")
-        observers = [_imported(observer) for observer in _setting("OBSERVERS") or ()]
-        options = (_setting("RULES") or _rules_file(), store, clock, observers)
-        account, device = _imported(_setting("ACCOUNT")), _imported(_setting("DEVICE"))
+        clock = setting("CLOCK")
+        options = (rules_setting(), setting("STORE"), clock, observers_setting())
+        account, device = imported_setting("ACCOUNT"), imported_setting("DEVICE")
+        denied = checked_denied(imported_setting("DENIED"))
         self._is_async = iscoroutinefunction(get_response)
         if self._is_async:
             markcoroutinefunction(self)
             self.aguard = open_guard(AsyncGuard, *options)
-            self._finders = Finders(_awaited(account), _awaited(device))
+            self.finders = Finders(awaited(account), awaited(device))
+            self._denied = awaited(denied)
         else:
             self.guard = open_guard(Guard, *options)
-            self._finders = Finders(_called(account), _called(device))
+            self.finders = Finders(called(account), called(device))
+            self._denied = called(denied)
         self._answers = Answers((self.aguard if self._is_async else self.guard).policy)
         self._timer = Timer(clock)
 
     def __call__(self, asked: HttpRequest) -> Any:
         if self._is_async:
             return self._acall(asked)
-        request, guard = _request(asked), self.guard
-        if self._finders:
-            needed = self._finders.needed(guard.policy, request)
+        request, guard = environ_request(asked), self.guard
+        if self.finders:
+            needed = self.finders.needed(guard.policy, request)
             request.identities = {kind: find(finder, asked) for kind, finder in needed.items()}
-        verdict = guard.check(request)
+        verdict = asked.diana = guard.check(request)
+        asked.META[MIDDLEWARE] = self
         answers = self._answers = self._answers.of(guard.policy)
         if not verdict.allowed:
-            return _refusal(answers, verdict)
+            own = None if self._denied is None else self._denied(asked, verdict)
+            return refusal(answers, verdict, own)
         if verdict.delay:
             self._timer.sleep(verdict.delay)
-        return _add_fields(answers.fields(verdict), self.get_response(asked))
+        return add_fields(answers.fields(verdict), self.get_response(asked))
 
     async def _acall(self, asked: HttpRequest) -> HttpResponse:
-        request, guard = _request(asked), self.aguard
-        if self._finders:
-            needed = self._finders.needed(guard.policy, request)
+        request, guard = environ_request(asked), self.aguard
+        if self.finders:
+            needed = self.finders.needed(guard.policy, request)
             request.identities = {
                 kind: await afind(finder, asked) for kind, finder in needed.items()
             }
-        verdict = await guard.check(request)
+        verdict = asked.diana = await guard.check(request)
+        asked.META[MIDDLEWARE] = self
         answers = self._answers = self._answers.of(guard.policy)
+        if verdict.delay and WAITING.is_full:
+            await guard.refund(verdict)
+            verdict = asked.diana = deny_instead(verdict)
         if not verdict.allowed:
-            return _refusal(answers, verdict)
+            own = None if self._denied is None else await self._denied(asked, verdict)
+            return refusal(answers, verdict, own)
         if verdict.delay:
-            if WAITING.is_full:
-                await guard.refund(verdict)
-                return _refusal(answers, deny_instead(verdict))
             await self._delay(verdict)
-        return _add_fields(answers.fields(verdict), await self.get_response(asked))
+        return add_fields(answers.fields(verdict), await self.get_response(asked))
 
     async def _delay(self, verdict: Verdict) -> None:
         """Django cancels the request of a client that leaves; then its place is given back."""
@@ -106,13 +121,18 @@ def user(request: HttpRequest) -> Any:
     return person.pk if person.is_authenticated else None
 
 
-def _refusal(answers: Answers, verdict: Verdict) -> HttpResponse:
+def refusal(answers: Answers, verdict: Verdict, own: HttpResponse | None = None) -> HttpResponse:
+    """The answer to a denied request: the application's own, or Diana's."""
     status, fields, body = answers.denial(verdict)
+    if own is not None:
+        for name, value in lines_from_fields(beside_own_words(fields)):
+            own.headers.setdefault(name, value)
+        return own
     content = b"" if verdict.request.method == "HEAD" else body
     return HttpResponse(content, status=status, headers=dict(lines_from_fields(fields)))
 
 
-def _add_fields(fields: Fields, response: HttpResponse) -> HttpResponse:
+def add_fields(fields: Fields, response: HttpResponse) -> HttpResponse:
     """A response of Django has one line per name; lists are added to."""
     for name, value in lines_to_add(fields, response.headers):
         own = response.headers.get(name)
@@ -120,30 +140,38 @@ def _add_fields(fields: Fields, response: HttpResponse) -> HttpResponse:
     return response
 
 
-def _request(asked: HttpRequest) -> EnvironRequest:
+def environ_request(asked: HttpRequest) -> EnvironRequest:
     # META is an environ in both stacks; but its PATH_INFO is decoded in two ways, and request.path in one.
     path = quote(asked.path, errors="surrogateescape")
     mount = quote(asked.META.get("SCRIPT_NAME") or "", errors="surrogateescape")
     return EnvironRequest(asked.META, path, mount)
 
 
-def _setting(name: str) -> Any:
+def setting(name: str) -> Any:
     return getattr(settings, f"DIANA_{name}", None)
 
 
-def _rules_file() -> Path:
-    return Path(getattr(settings, "BASE_DIR", "")) / RULES_FILE
+def rules_setting() -> Any:
+    return setting("RULES") or Path(getattr(settings, "BASE_DIR", "")) / RULES_FILE
+
+
+def observers_setting() -> list[Any]:
+    return [_imported(observer) for observer in setting("OBSERVERS") or ()]
+
+
+def imported_setting(name: str) -> Any:
+    """A function, or where to find it."""
+    return _imported(setting(name))
 
 
 def _imported(value: Any) -> Any:
-    """A function, or where to find it."""
     return import_string(value) if isinstance(value, str) else value
 
 
-def _awaited(finder: Finder | None) -> Finder | None:
+def awaited(function: Any) -> Any:
     """A plain function may ask the database, which an event loop must not."""
-    return sync_to_async(finder) if callable(finder) and not is_async(finder) else finder
+    return sync_to_async(function) if callable(function) and not is_async(function) else function
 
 
-def _called(finder: Finder | None) -> Finder | None:
-    return async_to_sync(finder) if callable(finder) and is_async(finder) else finder
+def called(function: Any) -> Any:
+    return async_to_sync(function) if callable(function) and is_async(function) else function

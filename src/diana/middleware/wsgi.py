@@ -17,6 +17,13 @@ from diana.core.policy import Policy
 from diana.core.request import Request, one_of
 from diana.guard import Guard
 from diana.middleware.answer import Answers, Fields
+from diana.middleware.at_hand import (
+    MIDDLEWARE,
+    VERDICT,
+    Denied,
+    beside_own_words,
+    checked_denied,
+)
 from diana.middleware.identity import Finder, Finders, find
 from diana.middleware.opening import check_options, open_guard
 from diana.waiting import Timer
@@ -72,6 +79,7 @@ class EnvironRequest(Request):
     __slots__ = ("environ",)
 
     def __init__(self, environ: Environ, path: str | None = None, mount: str | None = None) -> None:
+        self.headers: Any
         super().__init__(
             environ["REQUEST_METHOD"],
             _path_of_mounted(environ) if path is None else path,
@@ -82,7 +90,13 @@ class EnvironRequest(Request):
         )
         self.environ = environ
 
+    def detach(self) -> None:
+        self.headers = list(self.headers)
+        self.environ = {}
+
     def header_lines(self, name: str) -> list[str]:
+        if not self.environ:
+            return super().header_lines(name)
         field = name.upper().replace("-", "_")
         line = self.environ.get(field if field in WITHOUT_PREFIX else f"HTTP_{field}")
         return [line] if line else []
@@ -97,8 +111,9 @@ class EnvironRequest(Request):
 class RateLimitMiddleware:
     """`app.wsgi_app = RateLimitMiddleware(app.wsgi_app, rules="diana.yaml")` for Flask; around any WSGI app.
 
-    `account` and `device` are functions of a `Request` that has the `environ` too. `close()` closes what it opened; a `guard` is closed
-    by its owner.
+    `account` and `device` are functions of a `Request` that has the `environ` too; `denied` is one of that request and the verdict, and
+    gives a WSGI app, such as a Response of Flask. The app finds the verdict as `environ["diana"]`. `close()` closes what it opened; a
+    `guard` is closed by its owner.
     """
 
     def __init__(
@@ -109,32 +124,47 @@ class RateLimitMiddleware:
         guard: Guard | None = None,
         account: Finder | None = None,
         device: Finder | None = None,
+        denied: Denied | None = None,
+        enabled: bool = True,
         store: str | Store | Client | None = None,
         clock: Clock | None = None,
         observers: Sequence[str | Observer] = (),
     ) -> None:
         self.app = app
+        self.enabled = enabled
+        self._owned = enabled and guard is None
+        if not enabled:
+            return
         check_options(guard, rules, store, clock, observers)
-        self._owned = guard is None
+        self.finders = Finders(account, device)
+        self.finders.require_sync()
+        self._finders = self.finders if self.finders else None
+        self._denied = checked_denied(denied)
         self.guard = guard or open_guard(Guard, rules, store, clock, observers)
         self._timer = Timer(self.guard.clock)
-        finders = Finders(account, device)
-        finders.require_sync()
-        self._finders = finders if finders else None
         self._answers = Answers(self.guard.policy)
 
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+        environ[MIDDLEWARE] = self
+        if not self.enabled:
+            return self.app(environ, start_response)
         request = EnvironRequest(environ)
         guard = self.guard
         if self._finders is not None:
             needed = self._finders.needed(guard.policy, request)
             request.identities = {kind: find(finder, request) for kind, finder in needed.items()}
-        verdict = guard.check(request)
+        verdict = environ[VERDICT] = guard.check(request)
         self._answers = answers = self._answers.of(guard.policy)
         if not verdict.allowed:
             status, headers, body = answers.denial(verdict)
+            own = None if self._denied is None else self._denied(request, verdict)
+            request.detach()
+            if own is not None:
+                answered: Iterable[bytes] = own(environ, _start_beside(headers, start_response))
+                return answered
             start_response(status_line(status), lines_from_fields(headers))
             return [] if request.method == "HEAD" else [body]
+        request.detach()
         if verdict.delay:
             self._timer.sleep(verdict.delay)
         fields = answers.fields(verdict)
@@ -171,6 +201,18 @@ def _path_of_mounted(environ: Environ) -> str:
     """As the client sent it, whatever the app is mounted at. It comes decoded once, so it is encoded once."""
     path: str = environ.get("SCRIPT_NAME", "") + environ.get("PATH_INFO", "")
     return quote(path, encoding="latin-1")
+
+
+def _start_beside(fields: Fields, start_response: StartResponse) -> StartResponse:
+    """`start_response` that adds the header lines that an answer of the application's own to a denied request lacks."""
+    lines = lines_from_fields(beside_own_words(fields))
+
+    def start(status: str, headers: list[tuple[str, str]], *exc_info: Any) -> Any:
+        names = {name.lower() for name, _ in headers}
+        added = [line for line in lines if line[0].lower() not in names]
+        return start_response(status, [*headers, *added], *exc_info)
+
+    return start
 
 
 def _start_with(fields: Fields, start_response: StartResponse) -> StartResponse:

@@ -22,6 +22,7 @@ import re
 from hashlib import sha256
 from time import monotonic_ns
 from typing import cast
+from weakref import WeakSet
 
 from diana.core.charge import ONE, Charges, checked_cost
 from diana.core.contracts import Clock, State, Take
@@ -82,12 +83,20 @@ class Table:
             states.clear()
             self.mend()
 
+    def clear(self) -> None:
+        self.states.clear()
+        self._copied, self.most = {}, 0
+
     def mend(self) -> None:
         """Finish what `forget` had begun."""
         if self._copied:
             self.states.update(self._copied)
             self.most = len(self.states)
             self._copied = {}
+
+
+MEMORY_STORES: WeakSet[MemoryStore] = WeakSet()
+"""All of this process, for tests that begin with empty counters."""
 
 
 class MemoryStore:
@@ -97,6 +106,7 @@ class MemoryStore:
 
     def __init__(self, max_keys: int = MAX_KEYS) -> None:
         self._max_keys = _checked_size(max_keys)
+        MEMORY_STORES.add(self)
         self._keys = 0
         self._lock = fork_safe_lock()
         # Taking the lock by a loop over its acquire costs half of a `with`; and unlike after a call of acquire(), no signal
@@ -201,6 +211,15 @@ class MemoryStore:
             kept = storable(key)
             if kept in states:
                 states[kept] = None
+
+    def clear(self) -> None:
+        """Forget every key."""
+        with self._lock:
+            for table in self._tables.values():
+                table.clear()
+            self._mend(wall_us())
+            self._plan()
+            self._changing = False
 
     def close(self) -> None:
         """Nothing is held but memory."""

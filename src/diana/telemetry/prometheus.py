@@ -3,6 +3,7 @@
     diana_requests_total{outcome}          allowed, denied
     diana_decisions_total{rule, outcome}   allowed, denied, shadow_denied; a request is decided by several rules
     diana_degraded_decisions_total{rule}   made here because the store was out of reach
+    diana_identity_errors_total{rule}      finding who asks failed; counted as if there were no identity
     diana_store_…_total                    what the store counts: see diana.stores.redis.counts
 
 No label ever holds what a client sent: a client that invents names must not fill the memory of who watches.
@@ -31,6 +32,7 @@ class PrometheusObserver:
         if metrics is None:
             metrics = _metrics[registry] = Metrics(registry)
         self._decisions, self._degraded = metrics.decisions, metrics.degraded
+        self._identity_errors = metrics.identity_errors
         self._stores = metrics.stores
         self._told = {
             allowed: metrics.requests.labels("allowed" if allowed else "denied")
@@ -43,6 +45,8 @@ class PrometheusObserver:
             self._decisions.labels(rule.name, _outcome(rule, decision)).inc()
             if decision.degraded:
                 self._degraded.labels(rule.name).inc()
+        for name in verdict.identity_errors:
+            self._identity_errors.labels(name).inc()
 
     def watch(self, counts: Callable[[], Mapping[str, int]]) -> None:
         """The store's own counters, read when they are asked for."""
@@ -65,6 +69,12 @@ class Metrics:
         self.degraded = Counter(
             "diana_degraded_decisions",
             "Decisions made here because the store was out of reach.",
+            ["rule"],
+            registry=registry,
+        )
+        self.identity_errors = Counter(
+            "diana_identity_errors",
+            "Requests whose identity could not be found out, because finding it failed.",
             ["rule"],
             registry=registry,
         )

@@ -126,7 +126,6 @@ class _Compiler:
         meter = self._meter(f"{self._settings.namespace}:{parts}", merged)
         if meter is None or key is None or "url" not in block.fields:
             return None
-        missing = self._file.settings.get("missing")
         return Rule(
             name=name,
             url=url,
@@ -138,7 +137,7 @@ class _Compiler:
             meter=meter,
             scope=scope,
             cost=value("cost") or 1,
-            missing=value("missing") or (missing.value if missing else "ip"),
+            missing=value("missing") or self._settings.missing,
             when_down=value("when_down") or "local",
             mode=value("mode") or "enforce",
             status=value("status"),
@@ -277,6 +276,8 @@ class _Compiler:
             nodes=value("nodes", None),
             rules_from=value("rules_from", None),
             proxies=proxies,
+            identity={name: _as_written(field.value) for name, field in identity.items()},
+            missing=value("missing", "ip"),
             mounts=tuple(value("mounts", ())),
             answer=answer,
             filters=compiled_filters(value("filters", []), proxies, self._mistakes),
@@ -307,6 +308,10 @@ class _Compiler:
         self._mistakes.add(
             ConfigError(message, line=place.line, column=place.column, path=place.path)
         )
+
+
+def _as_written(value: Any) -> Any:
+    return list(map(str, value)) if isinstance(value, list | tuple) else value
 
 
 def _no_identity(_: Request) -> str | None:

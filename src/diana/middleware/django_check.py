@@ -1,0 +1,46 @@
+"""What `manage.py check` says of the rules and the other settings, before a server is started with them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.core.checks import CheckMessage, Error
+
+from diana.core.errors import ConfigError
+from diana.middleware.django import imported_setting, rules_setting, setting
+from diana.middleware.identity import Finders
+from diana.sources.rules import load_rules
+
+MIDDLEWARE = "diana.django.RateLimitMiddleware"
+FUNCTIONS = ("ACCOUNT", "DEVICE", "DENIED")
+
+
+def check_rules(app_configs: Any, **_: Any) -> list[CheckMessage]:  # noqa: ARG001
+    """Every mistake of the rules file, each with its place; settings that name what is not there."""
+    if MIDDLEWARE not in settings.MIDDLEWARE or setting("ENABLED") is False:
+        return []
+    return [*_errors_of_rules(), *_errors_of_functions()]
+
+
+def _errors_of_rules() -> list[CheckMessage]:
+    rules = rules_setting()
+    if not isinstance(rules, str | Path) or "://" in str(rules):
+        return []
+    try:
+        load_rules(rules)
+    except ConfigError as error:
+        return [
+            Error(str(error), hint=f"DIANA_RULES is {str(rules)!r}", obj="diana", id="diana.E001")
+        ]
+    return []
+
+
+def _errors_of_functions() -> list[CheckMessage]:
+    try:
+        found = {name: imported_setting(name) for name in FUNCTIONS}
+        Finders(found["ACCOUNT"], found["DEVICE"])
+    except (ImportError, ConfigError) as error:
+        return [Error(str(error), obj="diana", id="diana.E002")]
+    return []

@@ -1,0 +1,92 @@
+"""A limit on views of Flask: `@rate_limit("10/minute")` on functions, on a MethodView or its methods, on a whole blueprint."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from inspect import iscoroutinefunction
+from typing import Any, TypeVar, cast
+
+from flask import Response, after_this_request, current_app, make_response, request
+from flask.sansio.scaffold import Scaffold
+from flask.views import View
+
+from diana.core.errors import ConfigError
+from diana.middleware.answer import Fields
+from diana.middleware.at_hand import MIDDLEWARE, beside_own_words
+from diana.middleware.route import RouteLimit
+from diana.middleware.view import ViewLimits, marked
+from diana.middleware.wsgi import EnvironRequest, lines_from_fields, lines_to_add
+
+T = TypeVar("T")
+
+
+def rate_limit(limit: str, **options: Any) -> Callable[[T], T]:
+    """Limit a view: `@rate_limit("5/minute", actor="header X-Api-Key")`, under `@app.get(…)`.
+
+    On a function, plain or async, on a `MethodView` (all its methods together) or one of its methods, and on a `Blueprint` (all its views
+    together): `rate_limit("100/minute")(blueprint)`. `actor` may be a function of Flask's request. A denied call is answered here.
+    """
+    limits = ViewLimits(RouteLimit, limit, options)
+
+    def decorate(view: T) -> T:
+        route_limit = limits.of(view)
+        if isinstance(view, Scaffold):
+            view.before_request(lambda: _denied_by(route_limit))
+            return view
+        if isinstance(view, type):
+            if not issubclass(view, View):
+                raise ConfigError(f"{view.__name__} is no view; limit a function or a MethodView")
+            # The decorators of a class stand around each view that is made of it, and it may be made several.
+            view.decorators = [*view.decorators, lambda made: _limited(made, route_limit)]
+            return cast("T", view)
+        if not callable(view):
+            raise ConfigError(f"{view!r} is no view; limit a function, a MethodView or a Blueprint")
+        return cast("T", marked(_limited(view, route_limit)))
+
+    return decorate
+
+
+def _limited(view: Callable[..., Any], limit: RouteLimit) -> Callable[..., Any]:
+    if iscoroutinefunction(view):
+
+        @wraps(view)
+        async def alimited(*args: Any, **kwargs: Any) -> Any:
+            denied = _denied_by(limit)
+            return await view(*args, **kwargs) if denied is None else denied
+
+        return alimited
+
+    @wraps(view)
+    def limited(*args: Any, **kwargs: Any) -> Any:
+        denied = _denied_by(limit)
+        return current_app.ensure_sync(view)(*args, **kwargs) if denied is None else denied
+
+    return limited
+
+
+def _denied_by(limit: RouteLimit) -> Response | None:
+    """The answer to a denied request; None if it may pass."""
+    environ = request.environ
+    finders = getattr(environ.get(MIDDLEWARE), "finders", None)
+    verdict, denial, fields = limit.check(EnvironRequest(environ), request, environ, finders)
+    if denial is None:
+        if fields:
+            _add_to_response(fields)
+        return None
+    own = None if limit.denied is None else limit.denied(request, verdict)
+    if own is not None:
+        response = make_response(own)
+        for name, value in lines_from_fields(beside_own_words(denial.headers)):
+            response.headers.setdefault(name, value)
+        return response
+    lines = lines_from_fields(denial.headers)
+    return Response(b"" if request.method == "HEAD" else denial.body, denial.status, lines)
+
+
+def _add_to_response(fields: Fields) -> None:
+    @after_this_request
+    def add(response: Response) -> Response:
+        for name, value in lines_to_add(fields, response.headers.keys()):
+            response.headers.add(name, value)
+        return response

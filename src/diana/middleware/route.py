@@ -1,0 +1,277 @@
+"""A limit on a route: what those of all frameworks share.
+
+It counts where the middleware around the app counts: in its store if the limit has a name that other processes know too (`name=`, or the
+decorated view's own), else in its local one; with its namespace, `identity`, `missing`, `response`, clock and observers. Without a
+middleware it counts in this process, or in a `store` of its own.
+
+Several on one route are all or nothing: what earlier ones charged is given back when a later one denies.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import MutableMapping, Sequence
+from dataclasses import replace
+from functools import cache
+from itertools import count
+from threading import Lock
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+from diana.core.contracts import Client, Clock, Observer, Store
+from diana.core.duration import spelling_from_micros
+from diana.core.errors import ConfigError
+from diana.core.limit import limits_from_spelling
+from diana.core.policy import Answer, Policy, Settings
+from diana.core.request import Request
+from diana.core.verdict import Verdict
+from diana.guard import AsyncGuard, Guard
+from diana.middleware.answer import Answers, Denial, Fields
+from diana.middleware.at_hand import CHARGED, MIDDLEWARE, VERDICT, Denied, checked_denied
+from diana.middleware.delay import WAITING, deny_instead
+from diana.middleware.identity import Finder, Finders, afind, find
+from diana.sources.rules import rules_from_bytes
+from diana.waiting import Timer
+
+TOO_MANY_REQUESTS = 429
+CLASSIC_STATUS = Answer().status
+"""Of a rules file that says nothing else: routes then answer 429."""
+
+_unnamed = count(1)
+
+
+class Checked(NamedTuple):
+    """What a limit says to a request: a denial to answer with, or header lines for the view's own answer."""
+
+    verdict: Verdict | None
+    denial: Denial | None
+    fields: Fields
+
+
+UNLIMITED = Checked(None, None, [])
+
+
+class _Counting(NamedTuple):
+    """A limit at the place where it counts."""
+
+    settings: Settings
+    guard: Guard
+    aguard: AsyncGuard
+    answers: Answers
+    timer: Timer
+
+
+class RouteLimit:
+    """`limit` is spelled `5/minute`, or several as `5/second; 100/hour`.
+
+    `actor` is spelled as in a rules file (`ip`, `header X-Api-Key`, a list of them), or a function of the framework's request.
+    `counter` is the name it counts under if there is no `name`: the view's.
+    """
+
+    def __init__(
+        self,
+        limit: str,
+        *,
+        actor: str | Sequence[str] | Finder = "ip",
+        status: int | None = None,
+        body: str | None = None,
+        headers: Sequence[str] | None = None,
+        algo: str = "TB",
+        cost: int = 1,
+        missing: str | None = None,
+        trusted_proxies: Sequence[str] = (),
+        store: str | Store | Client | None = None,
+        name: str | None = None,
+        counter: str | None = None,
+        scope: str | None = None,
+        clock: Clock | None = None,
+        observers: Sequence[str | Observer] = (),
+        denied: Denied | None = None,
+        enabled: bool = True,
+        **algorithm_options: Any,
+    ) -> None:
+        if store is not None and name is None and counter is None:
+            raise ConfigError("others count in this store too; give the limit a name=")
+        self.enabled = enabled
+        self.denied = checked_denied(denied)
+        self.finder = actor if callable(actor) else None
+        spelled = "account" if callable(actor) else actor
+        self._limit = limit
+        self._name = name
+        self._named = name is not None or counter is not None
+        self._counter = name or counter or f"route {next(_unnamed)}"
+        self._rule = {
+            "actor": spelled if isinstance(spelled, str) else list(spelled),
+            "algo": algo,
+            "cost": cost,
+            **algorithm_options,
+        }
+        self._missing, self._scope, self._proxies = missing, scope, trusted_proxies
+        self._status, self._headers, self._body = status, headers, body
+        self._apart = store is not None or clock is not None or bool(observers)
+        policy = self._policy(Settings(), store is not None)
+        guard = (
+            Guard(policy, store, clock=clock, observers=observers)
+            if self._apart
+            else Guard.beside(_here(), policy)
+        )
+        self._own = self._counting(Settings(), guard)
+        self._shared: WeakKeyDictionary[Guard | AsyncGuard, _Counting] = WeakKeyDictionary()
+        self._lock = Lock()
+
+    @property
+    def guard(self) -> AsyncGuard:
+        """Where it counts if there is no middleware around."""
+        return self._own.aguard
+
+    def check(
+        self,
+        request: Request,
+        asked: Any,
+        context: MutableMapping[str, Any],
+        finders: Finders | None = None,
+    ) -> Checked:
+        """Charge the request; `asked` is the framework's own, `context` the environ. A delay is slept here."""
+        counting = self._counting_at(context.get(MIDDLEWARE))
+        if counting is None:
+            return UNLIMITED
+        needed = self._needed(counting, request, finders)
+        subject = asked if self.finder is not None else request
+        request.identities = {kind: find(finder, subject) for kind, finder in needed.items()}
+        verdict = context[VERDICT] = counting.guard.check(request)
+        request.detach()
+        charged: list[tuple[Guard, Verdict]] = context.setdefault(CHARGED, [])
+        if not verdict.allowed:
+            while charged:
+                guard, earlier = charged.pop()
+                guard.refund(earlier)
+            return Checked(verdict, counting.answers.denial(verdict), [])
+        charged.append((counting.guard, verdict))
+        if verdict.delay:
+            counting.timer.sleep(verdict.delay)
+        return Checked(verdict, None, counting.answers.fields(verdict))
+
+    async def acheck(
+        self,
+        request: Request,
+        asked: Any,
+        context: MutableMapping[str, Any],
+        finders: Finders | None = None,
+    ) -> Checked:
+        """The same for coroutines; `context` is the scope."""
+        counting = self._counting_at(context.get(MIDDLEWARE))
+        if counting is None:
+            return UNLIMITED
+        needed = self._needed(counting, request, finders)
+        subject = asked if self.finder is not None else request
+        request.identities = {kind: await afind(finder, subject) for kind, finder in needed.items()}
+        guard = counting.aguard
+        verdict = await guard.check(request)
+        if verdict.delay and WAITING.is_full:
+            await guard.refund(verdict)
+            verdict = deny_instead(verdict)
+        context[VERDICT] = verdict
+        request.detach()
+        charged: list[tuple[AsyncGuard, Verdict]] = context.setdefault(CHARGED, [])
+        if not verdict.allowed:
+            while charged:
+                earlier_guard, earlier = charged.pop()
+                await earlier_guard.refund(earlier)
+            return Checked(verdict, counting.answers.denial(verdict), [])
+        charged.append((guard, verdict))
+        if verdict.delay:
+            await _delay(counting, verdict)
+        return Checked(verdict, None, counting.answers.fields(verdict))
+
+    def _needed(
+        self, counting: _Counting, request: Request, finders: Finders | None
+    ) -> dict[str, Finder]:
+        if self.finder is not None:
+            return {"account": self.finder}
+        return finders.needed(counting.guard.policy, request) if finders else {}
+
+    def _counting_at(self, middleware: Any) -> _Counting | None:
+        """Where the middleware counts, or here; None if nothing is to be limited."""
+        if not self.enabled or (middleware is not None and not middleware.enabled):
+            return None
+        if middleware is None or self._apart:
+            return self._own
+        guard: Guard | AsyncGuard = getattr(middleware, "aguard", None) or middleware.guard
+        counting = self._shared.get(guard)
+        settings = guard.policy.settings
+        if counting is None or counting.settings is not settings:
+            with self._lock:
+                elsewhere = self._named and guard.has_shared_store
+                beside = Guard.beside(guard, self._policy(settings, elsewhere))
+                counting = self._shared[guard] = self._counting(settings, beside)
+        return counting
+
+    def _counting(self, settings: Settings, guard: Guard) -> _Counting:
+        policy = guard.policy
+        aguard = AsyncGuard.beside(guard, policy)
+        return _Counting(settings, guard, aguard, Answers(policy), Timer(guard.clock))
+
+    def _policy(self, settings: Settings, elsewhere: bool) -> Policy:
+        """A rules file of one block, with all that a file is checked for."""
+        rule = {
+            **self._rule,
+            "missing": self._missing or settings.missing,
+            "scope": self._scope or ("global" if elsewhere else "local"),
+        }
+        limits = limits_from_spelling(self._limit)
+        actor = rule["actor"] if isinstance(rule["actor"], str) else " + ".join(rule["actor"])
+        rules, shown = [], []
+        for limit in limits:
+            unit = spelling_from_micros(limit.unit_us)
+            several = f" {unit}" if len(limits) > 1 else ""
+            rules.append(
+                {**rule, "name": f"{self._counter}{several}", "rpu": limit.rpu, "unit": unit}
+            )
+            shown.append(f"{limit} by {actor}" if self._name is None else f"{self._name}{several}")
+        identity = {**settings.identity}
+        if self._proxies:
+            identity["trusted_proxies"] = list(self._proxies)
+        document: dict[str, Any] = {
+            "namespace": settings.namespace,
+            "limits": [{"url": "/", "rules": rules}],
+            "response": {"status": self._status_in(settings)},
+        }
+        if identity:
+            document["identity"] = identity
+        if self._headers is not None:
+            document["response"]["headers"] = list(self._headers)
+        if self._body is not None:
+            document["response"]["body"] = self._body
+        made = rules_from_bytes(json.dumps(document).encode(), "RateLimit")
+        answer = made.settings.answer
+        if self._headers is None:
+            answer = replace(answer, headers=settings.answer.headers)
+        if self._body is None:
+            answer = replace(answer, body=settings.answer.body)
+        return Policy(
+            # Clients are told the limit, not where in the program it stands.
+            [replace(rule, name=name) for rule, name in zip(made.rules, shown, strict=True)],
+            settings=replace(made.settings, answer=answer),
+            version=made.version,
+        )
+
+    def _status_in(self, settings: Settings) -> int:
+        if self._status is not None:
+            return self._status
+        told = settings.answer.status
+        return TOO_MANY_REQUESTS if told == CLASSIC_STATUS else told
+
+
+@cache
+def _here() -> Guard:
+    """The counters of this process, for limits without a store and without a middleware."""
+    return Guard(Policy([]), "memory://")
+
+
+async def _delay(counting: _Counting, verdict: Verdict) -> None:
+    try:
+        with WAITING.place():
+            await counting.timer.asleep(verdict.delay)
+    except BaseException:
+        await counting.aguard.refund(verdict)
+        raise

@@ -1,0 +1,128 @@
+"""A limit on a route of Starlette: `@rate_limit("10/minute")` on functions, on endpoint classes and on their methods."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import wraps
+from inspect import iscoroutinefunction
+from typing import Any, TypeVar, cast
+
+from starlette.concurrency import run_in_threadpool
+from starlette.endpoints import HTTPEndpoint, WebSocketEndpoint
+from starlette.requests import HTTPConnection, Request
+from starlette.responses import Response
+from starlette.websockets import WebSocket
+
+from diana.core.errors import ConfigError
+from diana.core.verdict import Verdict
+from diana.middleware.answer import Denial, Fields
+from diana.middleware.asgi import SINGLE, TRY_AGAIN_LATER, ScopeRequest, send_with
+from diana.middleware.at_hand import MIDDLEWARE, Denied, beside_own_words
+from diana.middleware.route import Checked, RouteLimit
+from diana.middleware.view import ViewLimits, marked
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def rate_limit(limit: str, **options: Any) -> Callable[[F], F]:
+    """Limit an endpoint: `@rate_limit("5/minute", actor="header X-Api-Key")`.
+
+    On a function of the request (or the WebSocket), plain or async, on a class of endpoints, and on a method of one.
+    """
+    limits = ViewLimits(RouteLimit, limit, options)
+
+    def decorate(endpoint: F) -> F:
+        route_limit = limits.of(endpoint)
+        if isinstance(endpoint, type):
+            return cast("F", _limit_class(endpoint, route_limit))
+
+        @wraps(endpoint)
+        async def limited(*args: Any, **kwargs: Any) -> Any:
+            connection = _connection(args, kwargs)
+            checked = await check_connection(route_limit, connection)
+            if checked.denial is not None and checked.verdict is not None:
+                if isinstance(connection, WebSocket):
+                    await connection.close(TRY_AGAIN_LATER, "Too many requests")
+                    return None
+                return await response_from_denial(
+                    checked.denial, route_limit.denied, connection, checked.verdict
+                )
+            if iscoroutinefunction(endpoint):
+                returned = await endpoint(*args, **kwargs)
+            else:
+                returned = await run_in_threadpool(endpoint, *args, **kwargs)
+            if isinstance(returned, Response):
+                add_fields(checked.fields, returned)
+            return returned
+
+        return cast("F", marked(limited))
+
+    return decorate
+
+
+async def check_connection(limit: RouteLimit, connection: HTTPConnection) -> Checked:
+    scope = connection.scope
+    finders = getattr(scope.get(MIDDLEWARE), "finders", None)
+    return await limit.acheck(ScopeRequest(scope), connection, scope, finders)
+
+
+async def response_from_denial(
+    denial: Denial, denied: Denied | None, connection: HTTPConnection, verdict: Verdict
+) -> Response:
+    """The application's own answer, or Diana's."""
+    status, fields, body = denial
+    if denied is not None:
+        own = denied(connection, verdict)
+        own = await own if isinstance(own, Awaitable) else own
+        if own is not None:
+            names = {name for name, _ in own.raw_headers}
+            own.raw_headers += [
+                field for field in beside_own_words(fields) if field[0] not in names
+            ]
+            return cast("Response", own)
+    response = Response(b"" if connection.scope.get("method") == "HEAD" else body, status)
+    response.raw_headers = list(fields)
+    return response
+
+
+def add_fields(fields: Fields, response: Response) -> None:
+    single = any(name.startswith(SINGLE) for name, _ in response.raw_headers)
+    response.raw_headers += [
+        field for field in fields if not (single and field[0].startswith(SINGLE))
+    ]
+
+
+def _limit_class(kind: type, limit: RouteLimit) -> type:
+    """All methods of the class together: one count."""
+    if not issubclass(kind, HTTPEndpoint | WebSocketEndpoint):
+        raise ConfigError(f"{kind.__name__} is no endpoint; limit a function or an HTTPEndpoint")
+    dispatch = kind.dispatch
+
+    async def limited(self: Any) -> None:
+        if isinstance(self, WebSocketEndpoint):
+            connection: HTTPConnection = WebSocket(self.scope, self.receive, self.send)
+        else:
+            connection = Request(self.scope, self.receive)
+        checked = await check_connection(limit, connection)
+        if checked.denial is None or checked.verdict is None:
+            if checked.fields:
+                self.send = send_with(checked.fields, self.send)
+            await dispatch(self)
+        elif isinstance(connection, WebSocket):
+            await connection.close(TRY_AGAIN_LATER, "Too many requests")
+        else:
+            response = await response_from_denial(
+                checked.denial, limit.denied, connection, checked.verdict
+            )
+            await response(self.scope, self.receive, self.send)
+
+    kind.dispatch = limited  # type: ignore[method-assign]
+    return kind
+
+
+def _connection(args: tuple[Any, ...], kwargs: dict[str, Any]) -> HTTPConnection:
+    """The request stands first, or behind `self`."""
+    for argument in (*args, *kwargs.values()):
+        if isinstance(argument, HTTPConnection):
+            return argument
+    raise ConfigError("there is no request; @rate_limit stands on a function that gets one")
