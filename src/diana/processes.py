@@ -19,6 +19,5 @@ def is_about_to_fork() -> bool:
 
 
 def loses_threads_after_fork() -> bool:
-    """Whether eventlet has patched threads: what is started in a forked child before it has got a hub of its own never runs."""
-    patcher = sys.modules.get("eventlet.patcher")
-    return patcher is not None and bool(patcher.is_monkey_patched("thread"))
+    """Whether greenlets may replace threads: a child is patched, or gets its hub, after the fork, and what was started before is lost."""
+    return "gevent" in sys.modules or "eventlet" in sys.modules
