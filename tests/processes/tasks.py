@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-from pathlib import Path
 from typing import Any
 
 from tests.processes import served
 from tests.processes.celery_app import celery_app
 
-app = celery_app(Path(os.environ["SERVED_RULES"]).parent)
+app = celery_app(os.environ["SERVED_BROKER"])
 
 
 @app.task(name="take_often")  # type: ignore[untyped-decorator]

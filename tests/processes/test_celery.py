@@ -27,12 +27,12 @@ TAKES = 10
 class CeleryWorkers(Workers):
     """Asked by tasks instead of requests."""
 
-    def __init__(self, store: Server) -> None:
+    def __init__(self, store: Server, broker: Server) -> None:
         command = [
             sys.executable, "-m", "celery", "-A", "tests.processes.tasks", "worker", "--concurrency", str(WORKERS),
             "--without-gossip", "--without-mingle", "--without-heartbeat", "--loglevel", "INFO",
         ]  # fmt: skip
-        self._app = celery_app(store.folder)
+        self._app = celery_app(broker.url)
         super().__init__(store, command, b" ready.")
 
     def ask(self, path: str = "/") -> Answer:
@@ -51,8 +51,16 @@ def store() -> Iterator[Server]:
         yield server
 
 
-def test_celery_prefork(store: Server) -> None:
-    with CeleryWorkers(store) as workers:
+@pytest.fixture
+def broker(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    """Apart from the store, which is killed."""
+    with Server(REDIS_7) as server:
+        monkeypatch.setenv("SERVED_BROKER", server.url)
+        yield server
+
+
+def test_celery_prefork(store: Server, broker: Server) -> None:
+    with CeleryWorkers(store, broker) as workers:
         pids = check_one_count(workers)
         check_rules_are_followed(workers, pids)
         check_healing(workers, store, pids)

@@ -7,9 +7,9 @@ settles, in small steps, what was counted here meanwhile.
 from __future__ import annotations
 
 import logging
-import random
 from collections.abc import Callable
 from contextlib import suppress
+from random import SystemRandom
 from time import monotonic
 
 from diana.core.limit import Limit
@@ -36,6 +36,8 @@ from diana.stores.redis.protocol.failures import (
 from diana.stores.redis.protocol.script import wire_limit
 
 log = logging.getLogger("diana")
+chance = SystemRandom()
+"""Not the application's: it may have seeded that one."""
 
 CHECK_SECONDS = 1.0
 LEAST_CHECK_SECONDS = 0.01
@@ -61,7 +63,7 @@ class BackOff:
         pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(self._failures, 10))
         self._failures += 1
         self._failed_at = now
-        self.until = now + pause * (0.5 + random.random() / 2)  # noqa: S311
+        self.until = now + pause * (0.5 + chance.random() / 2)
 
     @property
     def left(self) -> float:

@@ -6,7 +6,6 @@ Each server has a thread of its own beside it (`connector`). No request waits fo
 from __future__ import annotations
 
 import logging
-import random
 from collections.abc import Callable
 from contextlib import suppress
 from threading import Thread, current_thread
@@ -14,7 +13,7 @@ from time import monotonic
 
 from diana.core.meter import Meter
 from diana.stores.lock import fork_safe_lock
-from diana.stores.redis.background.connector import Connector
+from diana.stores.redis.background.connector import Connector, chance
 from diana.stores.redis.background.control import Control
 from diana.stores.redis.background.membership import BEAT_SECONDS, Membership
 from diana.stores.redis.background.publisher import Publisher
@@ -208,7 +207,7 @@ class Keeper:
             self._notices.warn_once("look", f"store not found: {failure}; trying again")
             if not self.topology.servers:
                 self.has_looked = True
-                self._wakeup.sleep(FIRST_PAUSE + random.random() * LONGEST_PAUSE)  # noqa: S311
+                self._wakeup.sleep(FIRST_PAUSE + chance.random() * LONGEST_PAUSE)
                 self._must_look = True
         else:
             self._notices.resolve("look")
