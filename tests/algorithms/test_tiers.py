@@ -25,9 +25,7 @@ def tiers_of(code: str, *tiers: tuple[Limit, dict[str, Any]]) -> list[Meter]:
     family.tiers = tiers
     meters = [
         Meter(f"test|{code}", limit, algorithm, params, options, family=family)
-        for (limit, options), params in zip(
-            tiers, params_of_tiers(algorithm, tiers), strict=True
-        )
+        for (limit, options), params in zip(tiers, params_of_tiers(algorithm, tiers), strict=True)
     ]
     for meter in meters:
         family.include(meter)
@@ -65,7 +63,7 @@ def test_no_more_passes_than_the_highest_tier_promises(code: str) -> None:
     def law(rpus: list[int], history: list[tuple[int, int, int]]) -> None:
         if code == "SL":
             rpus = [min(rpu, 100_000) for rpu in rpus]
-        tiers = [(Limit(rpu, MINUTE), {}) for rpu in rpus]
+        tiers: list[tuple[Limit, dict[str, Any]]] = [(Limit(rpu, MINUTE), {}) for rpu in rpus]
         meters = tiers_of(code, *tiers)
         highest = max(meters, key=lambda meter: meter.limit.rpu)
         state, now, admitted = None, BEGIN, []

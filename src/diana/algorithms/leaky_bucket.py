@@ -28,6 +28,7 @@ from diana.core.limit import LARGEST_RPU, Limit
 class LeakyBucket:
     code = "LB"
     spelling = "leaky bucket"
+    delays = True
     options: tuple[str, ...] = ("burst", "nodelay", "delay", "max_wait")
     identity: tuple[str, ...] = ()
     examples: tuple[Mapping[str, Any], ...] = (
@@ -63,7 +64,10 @@ class LeakyBucket:
         ]
         return [
             bucket.bucket_params(
-                scale, capacity, capacity if queue.nodelay else queue.free * scale.per, max(capacities)
+                scale,
+                capacity,
+                capacity if queue.nodelay else queue.free * scale.per,
+                max(capacities),
             )
             for queue, scale, capacity in zip(queues, scales, capacities, strict=True)
         ]

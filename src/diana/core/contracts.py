@@ -108,6 +108,13 @@ class Shared(Protocol):
         """The node's limit and options. States must be convertible between them, as when a limit is edited."""
 
 
+class Delaying(Protocol):
+    """An algorithm whose admitted requests may have to wait says so: what it released in a row cannot be given back."""
+
+    delays: bool
+    """True."""
+
+
 class Tiered(Protocol):
     """An algorithm may say how the tiers of a rule share a counter; without it, each has the params of its limit alone.
 

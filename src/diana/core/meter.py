@@ -80,7 +80,9 @@ class Family:
             widest = max(widest, terms, key=_size)
             try:
                 params = params_of_tiers(meter.algorithm, (lowest, widest))[0]
-            except ConfigError:  # too far apart to be counted in one scale: the slowest alone comes close
+            except (
+                ConfigError
+            ):  # too far apart to be counted in one scale: the slowest alone comes close
                 params = meter.algorithm.params(lowest[0], **lowest[1])
             self.longest = Meter(meter.id, lowest[0], meter.algorithm, params, lowest[1])
         self._lowest, self._widest = lowest, widest

@@ -21,6 +21,7 @@ from diana.middleware.answer import Answers, Fields
 from diana.middleware.delay import WAITING, DelayedRequest, deny_instead
 from diana.middleware.identity import Finder, Finders, afind
 from diana.middleware.opening import check_options, open_guard
+from diana.middleware.outcome import Outcome
 from diana.waiting import Timer
 
 Scope = MutableMapping[str, Any]
@@ -82,7 +83,7 @@ class RateLimitMiddleware:
     """`app.add_middleware(RateLimitMiddleware, rules="diana.yaml")`, or `RateLimitMiddleware(app, …)` around any ASGI app.
 
     `rules` is a file or a Policy, and the middleware closes what it opens when the app's lifespan ends; a `guard` is closed by its
-    owner. `account` and `device` are functions, plain or async, of a `Request` that has the `scope` too.
+    owner. `account`, `device` and `tier` are functions, plain or async, of a `Request` that has the `scope` too.
     """
 
     def __init__(
@@ -93,6 +94,7 @@ class RateLimitMiddleware:
         guard: AsyncGuard | None = None,
         account: Finder | None = None,
         device: Finder | None = None,
+        tier: Finder | None = None,
         store: str | Store | Client | None = None,
         clock: Clock | None = None,
         observers: Sequence[str | Observer] = (),
@@ -103,7 +105,7 @@ class RateLimitMiddleware:
         self._owned, self._closed = guard is None, False
         self.guard = self._open() if guard is None else guard
         self._timer = Timer(self.guard.clock)
-        finders = Finders(account, device)
+        finders = Finders(account, device, tier)
         self._finders = finders if finders else None
         policy = self.guard.policy
         self._answers, self._version = Answers(policy), policy.version
@@ -122,6 +124,8 @@ class RateLimitMiddleware:
                 await self._refuse(scope, receive, send, verdict)
             elif verdict.delay:
                 await self._delay(scope, receive, send, verdict)
+            elif verdict.match.by_outcome:
+                await self._pass_by_outcome(scope, receive, send, verdict)
             else:
                 fields = self._answers.fields(verdict)
                 await self.app(scope, receive, _send_with(fields, send) if fields else send)
@@ -167,12 +171,29 @@ class RateLimitMiddleware:
             raise
         try:
             if stayed:
-                fields = self._answers.fields(verdict)
-                await self.app(scope, delayed.receive, _send_with(fields, send) if fields else send)
+                await self._pass_by_outcome(scope, delayed.receive, send, verdict)
             else:
                 await self.guard.refund(verdict)
         finally:
             delayed.close()
+
+    async def _pass_by_outcome(
+        self, scope: Scope, receive: Receive, send: Send, verdict: Verdict
+    ) -> None:
+        """The app's answer decides what is charged; a client that leaves before it is charged in any case."""
+        fields = self._answers.fields(verdict)
+        adding = _send_with(fields, send) if fields else send
+        if not verdict.match.by_outcome:
+            await self.app(scope, receive, adding)
+            return
+        outcome = Outcome(
+            receive, adding, lambda status: self.guard.settle_later(verdict, status=status)
+        )
+        try:
+            await self.app(scope, outcome.receive, outcome.send)
+        except Exception:
+            await outcome.settle(500)
+            raise
 
     async def _live(self, scope: Scope, receive: Receive, send: Send) -> None:
         """What was opened here is closed after the app has shut down, and opened again if the app comes back."""

@@ -43,15 +43,15 @@ class RateLimitMiddleware:
         store, clock = _setting("STORE"), _setting("CLOCK")
         observers = [_imported(observer) for observer in _setting("OBSERVERS") or ()]
         options = (_setting("RULES") or _rules_file(), store, clock, observers)
-        account, device = _imported(_setting("ACCOUNT")), _imported(_setting("DEVICE"))
+        finders = [_imported(_setting(name)) for name in ("ACCOUNT", "DEVICE", "TIER")]
         self._is_async = iscoroutinefunction(get_response)
         if self._is_async:
             markcoroutinefunction(self)
             self.aguard = open_guard(AsyncGuard, *options)
-            self._finders = Finders(_awaited(account), _awaited(device))
+            self._finders = Finders(*map(_awaited, finders))
         else:
             self.guard = open_guard(Guard, *options)
-            self._finders = Finders(_called(account), _called(device))
+            self._finders = Finders(*map(_called, finders))
         self._answers = Answers((self.aguard if self._is_async else self.guard).policy)
         self._timer = Timer(clock)
 
@@ -68,7 +68,15 @@ class RateLimitMiddleware:
             return _refusal(answers, verdict)
         if verdict.delay:
             self._timer.sleep(verdict.delay)
-        return _add_fields(answers.fields(verdict), self.get_response(asked))
+        if not verdict.match.by_outcome:
+            return _add_fields(answers.fields(verdict), self.get_response(asked))
+        try:
+            response = self.get_response(asked)
+        except Exception:
+            guard.settle_later(verdict, status=500)
+            raise
+        guard.settle_later(verdict, status=response.status_code)
+        return _add_fields(answers.fields(verdict), response)
 
     async def _acall(self, asked: HttpRequest) -> HttpResponse:
         request, guard = _request(asked), self.aguard
@@ -86,7 +94,16 @@ class RateLimitMiddleware:
                 await guard.refund(verdict)
                 return _refusal(answers, deny_instead(verdict))
             await self._delay(verdict)
-        return _add_fields(answers.fields(verdict), await self.get_response(asked))
+        if not verdict.match.by_outcome:
+            return _add_fields(answers.fields(verdict), await self.get_response(asked))
+        try:
+            response = await self.get_response(asked)
+        except Exception:
+            await guard.settle_later(verdict, status=500)
+            raise
+        # Cancelled: the client has left, and stays charged.
+        await guard.settle_later(verdict, status=response.status_code)
+        return _add_fields(answers.fields(verdict), response)
 
     async def _delay(self, verdict: Verdict) -> None:
         """Django cancels the request of a client that leaves; then its place is given back."""

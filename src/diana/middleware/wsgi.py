@@ -19,6 +19,7 @@ from diana.guard import Guard
 from diana.middleware.answer import Answers, Fields
 from diana.middleware.identity import Finder, Finders, find
 from diana.middleware.opening import check_options, open_guard
+from diana.middleware.wsgi_outcome import pass_by_outcome
 from diana.waiting import Timer
 
 Environ = MutableMapping[str, Any]
@@ -97,8 +98,8 @@ class EnvironRequest(Request):
 class RateLimitMiddleware:
     """`app.wsgi_app = RateLimitMiddleware(app.wsgi_app, rules="diana.yaml")` for Flask; around any WSGI app.
 
-    `account` and `device` are functions of a `Request` that has the `environ` too. `close()` closes what it opened; a `guard` is closed
-    by its owner.
+    `account`, `device` and `tier` are functions of a `Request` that has the `environ` too. `close()` closes what it opened; a `guard` is
+    closed by its owner.
     """
 
     def __init__(
@@ -109,6 +110,7 @@ class RateLimitMiddleware:
         guard: Guard | None = None,
         account: Finder | None = None,
         device: Finder | None = None,
+        tier: Finder | None = None,
         store: str | Store | Client | None = None,
         clock: Clock | None = None,
         observers: Sequence[str | Observer] = (),
@@ -118,7 +120,7 @@ class RateLimitMiddleware:
         self._owned = guard is None
         self.guard = guard or open_guard(Guard, rules, store, clock, observers)
         self._timer = Timer(self.guard.clock)
-        finders = Finders(account, device)
+        finders = Finders(account, device, tier)
         finders.require_sync()
         self._finders = finders if finders else None
         self._answers = Answers(self.guard.policy)
@@ -138,7 +140,12 @@ class RateLimitMiddleware:
         if verdict.delay:
             self._timer.sleep(verdict.delay)
         fields = answers.fields(verdict)
-        return self.app(environ, _start_with(fields, start_response) if fields else start_response)
+        start = _start_with(fields, start_response) if fields else start_response
+        if verdict.match.by_outcome:
+            return pass_by_outcome(
+                self.app, environ, start, lambda status: guard.settle_later(verdict, status=status)
+            )
+        return self.app(environ, start)
 
     def close(self) -> None:
         """Close the stores that this middleware opened."""
