@@ -13,6 +13,8 @@ from diana import Guard, Limiter, Policy, Request
 from diana.sources.rules import rules_from_bytes
 
 FEW, MANY = 10, 10_000
+OVERRIDES = 100_000
+ONE_RULE = b"url: /\nrules: [{name: api, actor: header X-Account-Id, unit: hour, rpu: 1000000000}]"
 THREE_RULES = b"""
 limits:
   - url: /
@@ -32,8 +34,9 @@ def run(quick: bool) -> Section:
         title="a request against a rules file",
         how=f"Matching: {FEW} and {MANY:,} urls of two segments with a rule each, 20,000 different paths of four segments, each path "
         f"asked once per pass; {rounds} rounds. Checking: 200 callers, each request new and read for the first time, three local rules "
-        "(by address, by header, in total) against one `Limiter.take` by the same callers under the same limit.",
-        figures=[*_matching(rounds), *_checking(rounds)],
+        "(by address, by header, in total) against one `Limiter.take` by the same callers under the same limit. Overrides: one rule by "
+        f"header, without and with {OVERRIDES:,} overrides, each of numbers of its own; every caller has one.",
+        figures=[*_matching(rounds), *_checking(rounds), *_overriding(rounds)],
         quick=quick,
     )
 
@@ -113,5 +116,37 @@ def _checking(rounds: int) -> list[Figure]:
             "µs",
             {"× one take": times.ratio(all_three)},
             goals=(goal,),
+        ),
+    ]
+
+
+def _overriding(rounds: int) -> list[Figure]:
+    without, with_many = Guard(rules_from_bytes(ONE_RULE)), Guard(rules_from_bytes(ONE_RULE))
+    for number in range(OVERRIDES):
+        with_many.override("api", f"a{number}", rpu=1_000_000 + number)
+    requests = [
+        Request("GET", "/api/v1/things", {"Host": "shop", "X-Account-Id": f"a{n % 200}"})
+        for n in range(5_000)
+    ]
+
+    def make_anew() -> None:
+        for request in requests:
+            request.__init__("GET", request.path, request.headers)  # type: ignore[misc]
+
+    plain, overridden = "Guard.check, one rule", f"the same with {OVERRIDES:,} overrides"
+    contestants = [
+        Contestant(plain, without.check, settle=make_anew),
+        Contestant(overridden, with_many.check, settle=make_anew),
+    ]
+    times = race(contestants, requests, turn=2_500, rounds=rounds)
+    slower = times.ratio(overridden)
+    return [
+        Figure(plain, times.median_us(plain), "µs"),
+        Figure(
+            overridden,
+            times.median_us(overridden),
+            "µs",
+            {"× without": slower},
+            goals=(at_most(slower, 1.2, "× without"),),
         ),
     ]

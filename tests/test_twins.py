@@ -12,7 +12,7 @@ from diana import AsyncGuard, AsyncLimiter, Guard, Limiter
 TWINS = [(Limiter, AsyncLimiter), (Guard, AsyncGuard)]
 
 
-WAIT_FOR_NOTHING = ("beside", "from_file", "hold")
+WAIT_FOR_NOTHING = ("beside", "from_file", "hold", "override", "remove_override")
 """What `hold` gives is waited for, by `async with`."""
 
 

@@ -14,6 +14,8 @@ from diana.core.path import Reading
 from diana.core.policy import Policy
 from diana.core.request import Contradiction, Request
 from diana.core.rule import Rule
+from diana.core.terms import LiveOverrides, MetersByCode, cost_by_code, why_left_alone
+from diana.stores.clock import wall_us
 
 log = logging.getLogger("diana")
 
@@ -30,17 +32,25 @@ Charge = tuple[Meter, str, int]
 
 
 class Charging:
-    def __init__(self) -> None:
+    def __init__(self, stored: LiveOverrides, overrides: LiveOverrides) -> None:
+        """The overrides of the store, and those of code."""
+        self._stored = stored
+        self._overrides = overrides
+        self._by_code = MetersByCode()
         self.errors = 0
         """How often finding an identity failed."""
         self._logged: set[str] = set()
 
-    def charges(self, policy: Policy, request: Request) -> tuple[Match, list[Charge], Rule | None]:
+    def charges(
+        self, policy: Policy, request: Request, now: int | None
+    ) -> tuple[Match, list[Charge], Rule | None]:
         """The rules to ask, what to charge to each, and the rule that refuses who has no identity, if one does."""
         match = policy.match(request)
         proxies = policy.settings.proxies
         if match.readings is not None:
-            return self._charges_of_readings(match, match.readings, proxies, request)
+            return self._charges_of_readings(match, match.readings, proxies, request, now)
+        if match.varies or self._stored.by_rule or self._overrides.by_rule:
+            return self._charges_by_terms(match, proxies, request, now)
         charges: list[Charge] = []
         complete = True
         for rule in match.rules:
@@ -56,13 +66,55 @@ class Charging:
             charges.append((rule.meter, key, rule.cost))
         return (match, charges, None) if complete else _without_skipped(match, charges)
 
+    def _charges_by_terms(
+        self, match: Match, proxies: Proxies, request: Request, now: int | None
+    ) -> tuple[Match, list[Charge], Rule | None]:
+        """The same where rules leave some clients alone, or have other numbers for some."""
+        charges: list[Charge] = []
+        for rule in match.rules:
+            if rule.varies and why_left_alone(rule, request, None) is not None:
+                charges.append((rule.meter, SKIPPED_KEY, rule.cost))
+            else:
+                key = self._key(rule, proxies, request)
+                charges.append(self._charge(rule, key, request, now))
+        return _without_skipped(match, charges)
+
+    def _charge(self, rule: Rule, key: str, request: Request, now: int | None) -> Charge:
+        """Under the numbers that hold for this client: the store's override, the code's, the file's, its tier's, the rule's own."""
+        meter = rule.meter
+        if rule.overrides or self._stored.by_rule or self._overrides.by_rule:
+            other = self._override(rule, key, wall_us() if now is None else now)
+            if other is not None:
+                return other, key, cost_by_code(rule, request)
+        if rule.tiers is not None:
+            meter = rule.tiers.meter(request, meter)
+        elif rule.functions is not None and rule.functions.limit is not None:
+            meter = self._by_code.meter(meter, rule.functions.limit(request))
+        return meter, key, cost_by_code(rule, request)
+
+    def _override(self, rule: Rule, key: str, now: int) -> Meter | None:
+        for live in (self._stored, self._overrides):
+            if live.by_rule and (meter := live.meter(rule, key, now)) is not None:
+                return meter
+        own = rule.overrides.get(key)
+        return (
+            own.meter if own is not None and (own.until_us is None or now < own.until_us) else None
+        )
+
     def _charges_of_readings(
-        self, match: Match, readings: tuple[Reading, ...], proxies: Proxies, request: Request
+        self,
+        match: Match,
+        readings: tuple[Reading, ...],
+        proxies: Proxies,
+        request: Request,
+        now: int | None,
     ) -> tuple[Match, list[Charge], Rule | None]:
         """A rule that counts by the path is charged once for every different value that the readings give."""
         places: list[int] = []
         charges: list[Charge] = []
         for place, rule in enumerate(match.rules):
+            if rule.varies and why_left_alone(rule, request, readings) is not None:
+                continue
             if not rule.reads_path:
                 keys = {self._key(rule, proxies, request)}
             elif not readings:
@@ -74,7 +126,7 @@ class Charging:
                     keys.add(self._key(rule, proxies, request))
                 request.read_as(None)
             places += [place] * len(keys)
-            charges += [(rule.meter, key, rule.cost) for key in sorted(keys)]
+            charges += [self._charge(rule, key, request, now) for key in sorted(keys)]
         return _without_skipped(match.pick(tuple(places)), charges)
 
     def _key(self, rule: Rule, proxies: Proxies, request: Request) -> str:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Self
 
 from diana.core.contracts import Client, Clock, Observer, Store
 from diana.core.policy import Policy
 from diana.core.request import Request
+from diana.core.terms import Override
 from diana.core.verdict import Verdict
 from diana.judge import Judge
 from diana.sources.following.live import LiveRules
 from diana.sources.following.problems import Problem
 from diana.stores import asynchronous
+from diana.stores.later import LaterInLoop, LaterInThread
 
 
 class _PolicyGuard:
@@ -85,6 +88,23 @@ class _PolicyGuard:
         self._judge.enter_process()
         return self._judge.policy
 
+    def override(
+        self,
+        rule: str,
+        value: str,
+        *,
+        rpu: int,
+        burst: int | None = None,
+        until: float | None = None,
+    ) -> None:
+        """Other numbers for one value of a rule's actor, in this process, until a moment in seconds since the epoch."""
+        until_us = None if until is None else int(until * 1_000_000)
+        self._judge.override(rule, value, Override(rpu, burst, until_us))
+
+    def remove_override(self, rule: str, value: str) -> None:
+        """The rule's own numbers hold again. One of the rules file or of the store stays."""
+        self._judge.override(rule, value, None)
+
     @property
     def clock(self) -> Clock | None:
         """Delays (`verdict.delay`) are waited out on this clock; None: on the real one."""
@@ -99,6 +119,10 @@ class _PolicyGuard:
 class Guard(_PolicyGuard):
     """`Guard.from_file("diana.yaml").check(request)` is true if every rule lets it pass."""
 
+    @cached_property
+    def _later(self) -> LaterInThread:
+        return LaterInThread()
+
     def check(self, request: Request) -> Verdict:
         """Whether every rule lets the request pass; if one denies, none is charged."""
         return self._judge.check(request)
@@ -108,15 +132,45 @@ class Guard(_PolicyGuard):
         for store, verb, args in self._judge.refunds(verdict):
             getattr(store, verb)(*args)
 
+    def settle(self, verdict: Verdict, *, status: int) -> None:
+        """The answer has this status: rules that do not charge it (`charge_on`) give their charge back. Once per verdict."""
+        for store, verb, args in self._judge.settlements(verdict, status):
+            getattr(store, verb)(*args)
+
+    def settle_later(self, verdict: Verdict, *, status: int) -> None:
+        """The same, without making an answer wait for a store that is elsewhere."""
+        for store, verb, args in self._judge.settlements(verdict, status):
+            give_back = partial(getattr(store, verb), *args)
+            if hasattr(store, "asynchronous"):
+                self._later.put(give_back)
+            else:
+                give_back()
+
+    def peek(self, request: Request) -> Verdict:
+        """What `check` would say; nothing is charged, and observers are not told."""
+        look = self._judge.look(request)
+        decisions = [store.peek([charge], look.now)[0] for store, charge in look.asked]
+        return self._judge.conclude_look(look, decisions, request)
+
+    def reset(self, request: Request, rule: str | None = None) -> None:
+        """Forget what was counted by the keys of this request: for all rules it meets, or for one."""
+        for store, meter, key in self._judge.counters(request, rule):
+            store.reset(meter, key)
+
     def close(self) -> None:
         """Close the stores that this guard opened, and follow its rules no longer."""
         self._stop_following()
+        self._later.close()
         for store in self._judge.owned:
             store.close()
 
 
 class AsyncGuard(_PolicyGuard):
     """`Guard` for coroutines: `verdict = await guard.check(request)`."""
+
+    @cached_property
+    def _later(self) -> LaterInLoop:
+        return LaterInLoop()
 
     async def check(self, request: Request) -> Verdict:
         """Whether every rule lets the request pass; if one denies, none is charged."""
@@ -127,8 +181,35 @@ class AsyncGuard(_PolicyGuard):
         for store, verb, args in self._judge.refunds(verdict):
             await getattr(asynchronous(store), verb)(*args)
 
+    async def settle(self, verdict: Verdict, *, status: int) -> None:
+        """The answer has this status: rules that do not charge it (`charge_on`) give their charge back. Once per verdict."""
+        for store, verb, args in self._judge.settlements(verdict, status):
+            await getattr(asynchronous(store), verb)(*args)
+
+    async def settle_later(self, verdict: Verdict, *, status: int) -> None:
+        """The same, without making an answer wait for a store that is elsewhere."""
+        for store, verb, args in self._judge.settlements(verdict, status):
+            if hasattr(store, "asynchronous"):
+                self._later.put(partial(getattr(asynchronous(store), verb), *args))
+            else:
+                getattr(store, verb)(*args)
+
+    async def peek(self, request: Request) -> Verdict:
+        """What `check` would say; nothing is charged, and observers are not told."""
+        look = self._judge.look(request)
+        decisions = [
+            (await asynchronous(store).peek([charge], look.now))[0] for store, charge in look.asked
+        ]
+        return self._judge.conclude_look(look, decisions, request)
+
+    async def reset(self, request: Request, rule: str | None = None) -> None:
+        """Forget what was counted by the keys of this request: for all rules it meets, or for one."""
+        for store, meter, key in self._judge.counters(request, rule):
+            await asynchronous(store).reset(meter, key)
+
     async def close(self) -> None:
         """Close the stores that this guard opened, and follow its rules no longer."""
         self._stop_following()
+        await self._later.close()
         for store in self._judge.owned:
             await asynchronous(store).close()

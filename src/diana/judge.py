@@ -17,11 +17,18 @@ from typing import Any, NamedTuple, cast
 from diana.charging import NO_IDENTITY, REFUSED_KEY, Charge, Charging
 from diana.core.contracts import Client, Clock, Observer, Store
 from diana.core.decision import NEVER, Decision
+from diana.core.errors import ConfigError
 from diana.core.match import Match
+from diana.core.meter import Meter
 from diana.core.plugins import plugin
-from diana.core.policy import Policy
+from diana.core.policy import Policy, unknown_rule
 from diana.core.request import Request
 from diana.core.rule import Rule
+from diana.core.terms import (
+    LiveOverrides,
+    Override,
+    meter_with,
+)
 from diana.core.verdict import Verdict
 from diana.stores import asynchronous, open_store, refund_verb
 from diana.stores.clock import checked_clock, wall_us
@@ -39,6 +46,15 @@ class StoreCall(NamedTuple):
     store: Store
     verb: str
     args: tuple[Any, ...]
+
+
+class Look(NamedTuple):
+    """What `check` would ask, without asking it."""
+
+    match: Match
+    asked: list[tuple[Store, Charge]]
+    refusing: Rule | None
+    now: int | None
 
 
 class Judge:
@@ -77,7 +93,12 @@ class Judge:
             if hasattr(observer, "watch") and hasattr(self.shared, "counts"):
                 observer.watch(self.shared.counts)
         self._ashared = asynchronous(self.shared)
-        self._charging = Charging()
+        self.overrides = LiveOverrides()
+        """Those of code."""
+        stored: LiveOverrides | None = getattr(self.shared, "overrides", None)
+        self.stored = LiveOverrides() if stored is None else stored
+        """Those of the store."""
+        self._charging = Charging(self.stored, self.overrides)
         self.follow: Callable[[], bool] = lambda: True
         """Follow changes of the rules in this process; whether it does."""
         self._pid = 0
@@ -97,12 +118,15 @@ class Judge:
         other = copy(self)
         other.policy = policy
         other.owned = []
-        other._charging = Charging()
+        other.overrides = LiveOverrides()
+        other._charging = Charging(self.stored, other.overrides)
         return other
 
     def swap(self, policy: Policy) -> None:
         """Other rules from now on; who is being judged is judged by those it began with. What was counted stays."""
         self.policy = policy
+        self.stored.forget_meters()
+        self.overrides.forget_meters()
         self._warn_if_not_shared()
 
     def _warn_if_not_shared(self) -> None:
@@ -117,13 +141,13 @@ class Judge:
         if self._pid != getpid():
             self.enter_process()
         policy = self.policy
-        match, charges, refusing = self._charging.charges(policy, request)
         now = self.clock and self.clock()
+        match, charges, refusing = self._charging.charges(policy, request, now)
         if refusing is not None:
             return self._refuse(refusing, match, charges, now, policy, request)
         if match.one_call or (self.one_store and not match.shadows):
             store = self.shared if match.shared else self.local
-            return self._conclude(match, store.decide(charges, now), policy, request)
+            return self._conclude(match, store.decide(charges, now), policy, request, charges)
         decisions = self._decide_here(match, charges, now)
         there = self._charges_there(match, charges, decisions)
         if there:
@@ -135,7 +159,7 @@ class Judge:
             self._add_shared(match, charges, decisions, answers, now)
         for place, store in self._shadows(match, charges, decisions, now):
             (decisions[place],) = store.decide([charges[place]], now)
-        return self._conclude_some(match, decisions, policy, request)
+        return self._conclude_some(match, decisions, policy, request, charges)
 
     async def acheck(self, request: Request) -> Verdict:
         """The same for coroutines: it awaits the shared store."""
@@ -144,14 +168,14 @@ class Judge:
         if self._pid != getpid():
             self.enter_process()
         policy = self.policy
-        match, charges, refusing = self._charging.charges(policy, request)
         now = self.clock and self.clock()
+        match, charges, refusing = self._charging.charges(policy, request, now)
         if refusing is not None:
             return self._refuse(refusing, match, charges, now, policy, request)
         if match.one_call:
             decided = self._ashared.decide(charges, now) if match.shared else None
             answers = self.local.decide(charges, now) if decided is None else await decided
-            return self._conclude(match, answers, policy, request)
+            return self._conclude(match, answers, policy, request, charges)
         decisions = self._decide_here(match, charges, now)
         there = self._charges_there(match, charges, decisions)
         if there:
@@ -163,15 +187,83 @@ class Judge:
             self._add_shared(match, charges, decisions, answers, now)
         for place, store in self._shadows(match, charges, decisions, now):
             (decisions[place],) = await asynchronous(store).decide([charges[place]], now)
-        return self._conclude_some(match, decisions, policy, request)
+        return self._conclude_some(match, decisions, policy, request, charges)
+
+    def look(self, request: Request) -> Look:
+        """Which counter of which store each rule would be asked about this request."""
+        now = self.clock and self.clock()
+        match, charges, refusing = self._charging.charges(self.policy, request, now)
+        asked = [
+            (self._store_of(rule), charge)
+            for rule, charge in zip(match.rules, charges, strict=True)
+        ]
+        return Look(match, asked, refusing, now)
+
+    def conclude_look(self, look: Look, decisions: list[Decision], request: Request) -> Verdict:
+        """What `check` would have said; observers are not told."""
+        match, meters = look.match, tuple(charge[0] for _, charge in look.asked)
+        if look.refusing is not None:
+            match, meters = Match((*match.rules, look.refusing)), (*meters, look.refusing.meter)
+            decisions = [*decisions, self._denial(look.refusing, look.now)]
+        denied_by, delay = _denied_or_delayed(match, decisions)
+        version, answers = self.policy.version, tuple(decisions)
+        return Verdict(
+            denied_by is None, delay, denied_by, match, answers, version, request, meters
+        )
+
+    def counters(self, request: Request, only: str | None) -> Iterator[tuple[Store, Meter, str]]:
+        """Those of the request's keys: of all rules it meets, or of one."""
+        if only is not None:
+            self.rule_named(only)
+        look = self.look(request)
+        for rule, (store, (meter, key, _)) in zip(look.match.rules, look.asked, strict=True):
+            if only is None or rule.name == only:
+                yield store, meter, key
+
+    def rule_named(self, name: str) -> Rule:
+        for rule in self.policy.rules:
+            if rule.name == name:
+                return rule
+        raise ConfigError(unknown_rule(name, [rule.name for rule in self.policy.rules]))
+
+    def override(self, name: str, value: str, override: Override | None) -> None:
+        """Other numbers for one value of a rule's actor; None: no longer. Of this process alone."""
+        rule = self.rule_named(name)
+        if rule.key_from is None:
+            raise ConfigError(
+                f"rule {name!r} counts by {rule.actor}; overrides are by the value of one actor"
+            )
+        key = rule.key_from(value)
+        if override is not None:
+            meter = meter_with(rule.meter, override)
+            if rule.cost > meter.params.limit:
+                raise ConfigError(
+                    f"the rule's cost {rule.cost} can never pass: the most is {meter.params.limit}; write more"
+                )
+        self.overrides.set(name, key, override)
 
     def refunds(self, verdict: Verdict) -> Iterator[StoreCall]:
         """What takes back what an allowed request was charged."""
         if not verdict.allowed:
             return
-        for rule, decision in zip(verdict.rules, verdict.decisions, strict=True):
-            if decision:
-                charge = (rule.meter, decision.key, decision.cost)
+        yield from self._refunds(verdict, verdict.rules)
+
+    def settlements(self, verdict: Verdict, status: int) -> Iterator[StoreCall]:
+        """What takes back the charges of rules that do not charge answers of this status."""
+        if not verdict.allowed or not verdict.match.by_outcome:
+            return
+        not_charged = [
+            rule
+            for rule in verdict.rules
+            if rule.charge_on is not None and status not in rule.charge_on.numbers
+        ]
+        yield from self._refunds(verdict, not_charged)
+
+    def _refunds(self, verdict: Verdict, rules: Sequence[Rule]) -> Iterator[StoreCall]:
+        meters = verdict.meters or verdict.match.meters
+        for rule, meter, decision in zip(verdict.rules, meters, verdict.decisions, strict=True):
+            if decision and any(rule is one for one in rules):
+                charge = (meter, decision.key, decision.cost)
                 now = self.clock and self.clock()
                 verb = refund_verb(decision)
                 yield StoreCall(self._store_of(rule), verb, ([charge], decision.at, now))
@@ -233,15 +325,27 @@ class Judge:
                 yield place, self._store_of(rule)
 
     def _conclude_some(
-        self, match: Match, decisions: dict[int, Decision], policy: Policy, request: Request
+        self,
+        match: Match,
+        decisions: dict[int, Decision],
+        policy: Policy,
+        request: Request,
+        charges: list[Charge],
     ) -> Verdict:
         """Who comes after a denial was not asked."""
         order = tuple(sorted(decisions))
         asked = match if len(order) == len(match.rules) else match.pick(order)
-        return self._conclude(asked, [decisions[place] for place in order], policy, request)
+        charged = [charges[place] for place in order]
+        answers = [decisions[place] for place in order]
+        return self._conclude(asked, answers, policy, request, charged)
 
     def _conclude(
-        self, match: Match, decisions: list[Decision], policy: Policy, request: Request
+        self,
+        match: Match,
+        decisions: list[Decision],
+        policy: Policy,
+        request: Request,
+        charges: list[Charge],
     ) -> Verdict:
         """The verdict of the rules that were asked; observers are told."""
         denied_by, delay = None, 0.0
@@ -250,9 +354,13 @@ class Judge:
             if not outcome[0] or outcome[4]:
                 denied_by, delay = _denied_or_delayed(match, decisions)
                 break
+        meters = match.meters
+        if match.varies or self.stored.by_rule or self.overrides.by_rule:
+            meters = tuple([charge[0] for charge in charges])
+        version, answers = policy.version, tuple(decisions)
         verdict: Verdict = _new(
             Verdict,
-            (denied_by is None, delay, denied_by, match, tuple(decisions), policy.version, request),
+            (denied_by is None, delay, denied_by, match, answers, version, request, meters),
         )
         if self.observers:
             self._notify(verdict)
@@ -268,7 +376,7 @@ class Judge:
         request: Request,
     ) -> Verdict:
         """No rule is charged; a local one before it that denies as well is the one to name."""
-        asked, decisions = [], []
+        asked, decisions, looked_at = [], [], []
         for rule, charge in zip(before.rules, charges, strict=True):
             if rule.mode == "enforce" and self._store_of(rule) is self.local:
                 (decision,) = self.local.peek([charge], now)
@@ -276,8 +384,10 @@ class Judge:
                     (decision,) = self.local.peek([(charge[0], charge[1], 0)], now)
                 asked.append(rule)
                 decisions.append(decision)
+                looked_at.append(charge)
         decisions.append(self._denial(refusing, now))
-        return self._conclude(Match((*asked, refusing)), decisions, policy, request)
+        looked_at.append((refusing.meter, NO_IDENTITY, refusing.cost))
+        return self._conclude(Match((*asked, refusing)), decisions, policy, request, looked_at)
 
     def _denial(self, rule: Rule, now: int | None) -> Decision:
         at = wall_us() if now is None else now

@@ -39,6 +39,13 @@ def actor_from_spelling(text: str, surroundings: Surroundings) -> Spelled:
     return Spelled(spelling, actor.identity(argument, surroundings), key_from, actor)
 
 
+def key_from_written(spelled: Spelled, value: str) -> str | None:
+    """The key of a value as an operator writes it; None if the actor can have no such value."""
+    canonical = spelled.actor.canonical
+    found = value if canonical is None else canonical(value)
+    return None if found is None else spelled.key_from(found)
+
+
 def actor_named(text: str) -> tuple[str, Actor]:
     """The canonical first word of a spelling, and the actor behind it."""
     return _named(text.strip().partition(" ")[0].lower(), text)

@@ -18,4 +18,5 @@ cookie = Actor(
     same_everywhere=True,
     reads_path=False,
     kinds=frozenset(),
+    chosen_by_clients=True,
 )

@@ -33,4 +33,5 @@ header = Actor(
     same_everywhere=True,
     reads_path=False,
     kinds=frozenset(),
+    chosen_by_clients=True,
 )

@@ -18,4 +18,10 @@ def _peer(request: Request) -> str | None:
     return None if request.peer is None else address_from_text(request.peer[:LONGEST])
 
 
-ip = Actor(_identity, same_everywhere=True, reads_path=False, kinds=frozenset())
+ip = Actor(
+    _identity,
+    same_everywhere=True,
+    reads_path=False,
+    kinds=frozenset(),
+    canonical=address_from_text,
+)

@@ -10,4 +10,4 @@ def _identity(argument: str, surroundings: Surroundings) -> Identity:
     return lambda request: path_of_segments(request.segments)
 
 
-path = Actor(_identity, same_everywhere=True, kinds=frozenset())
+path = Actor(_identity, same_everywhere=True, kinds=frozenset(), chosen_by_clients=True)

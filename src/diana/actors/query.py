@@ -14,4 +14,11 @@ def _identity(argument: str, surroundings: Surroundings) -> Identity:
     return lambda request: convert(request.query_value(name))
 
 
-query = Actor(_identity, argument="NAME", same_everywhere=True, reads_path=False, kinds=frozenset())
+query = Actor(
+    _identity,
+    argument="NAME",
+    same_everywhere=True,
+    reads_path=False,
+    kinds=frozenset(),
+    chosen_by_clients=True,
+)

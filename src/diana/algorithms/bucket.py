@@ -22,12 +22,18 @@ Numbers stay below 2**53. Where drops of one µs would not (999,983 per day), ti
 A state is (level, stamp, per). `per` is there because limits are edited: a level written under another rate is converted, in
 requests, rounded up; clamped to the new capacity as of its stamp; then it leaks at the new rate. Rounding up is safe both ways: the
 bound of a request that passed is a whole number of drops in either scale.
+
+Tiers are not edits: one counter sees 600 a minute and 60 a minute in any order. Were its level clamped to what the lower tier holds, each
+visit of the lower tier would empty nine tenths of the bucket for the higher one. So the tiers of a rule have one scale, in which no
+level is ever rounded, and one *ceiling*, the highest tier's capacity: a lower tier that finds more than its own capacity denies and
+leaves it there. Since a level never leaks faster than at the highest rate, no more passes than the highest burst and rate promise.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from math import gcd
+from math import gcd, lcm
 from typing import NamedTuple
 
 from diana.core.charge import WHOLE
@@ -49,10 +55,12 @@ class BucketParams:
     leak: int
     """Drops that leak out per tick."""
     drain: int
-    """Ticks in which a full bucket runs empty."""
+    """Ticks in which what is filled up to the ceiling runs empty."""
     tick: int
     """In µs."""
     limit: int
+    ceiling: int
+    """The highest level that may be found, in drops: the capacity of the highest tier."""
     hot: tuple[int, int, int, int, int, int | None, tuple[bool, int, int, int, int]]
     """Capacity, per, leak, leak - 1 (to round up), free; `per` once more if a tick is one µs, else None: a state that holds this
     very object needs no conversion; and what the first request is told. A plain tuple: it is unpacked on every request."""
@@ -60,21 +68,23 @@ class BucketParams:
     @property
     def pace(self) -> tuple[int, float]:
         """In µs, for header lines: how long a full bucket takes to run empty, and one request."""
-        return self.drain * self.tick, self.per * self.tick / self.leak
+        return -(-self.capacity // self.leak) * self.tick, self.per * self.tick / self.leak
 
     @property
     def numbers(self) -> tuple[int, ...]:
-        return (self.capacity, self.free, self.per, self.leak, self.drain, self.tick, self.limit)
+        scale = (self.per, self.leak, self.drain, self.tick)
+        return (self.capacity, self.free, *scale, self.limit, self.ceiling)
 
 
 LUA = """
 function(state, params, cost, now)
-  local capacity, free, per, leak, drain, tick, limit = unpack(params)
+  local capacity, free, per, leak, drain, tick, limit, ceiling = unpack(params)
   local level, stamp, moved = 0, now, false
+  ceiling = ceiling or capacity
   if state then
     level, stamp = state[1], state[2]
     if state[3] ~= per then level = times_over_up(level, per, state[3]) end
-    if level > capacity then level = capacity end
+    if level > ceiling then level = ceiling end
     if stamp > now then
       if stamp - now > SECOND then stamp, moved = now, true end
     else
@@ -85,16 +95,16 @@ function(state, params, cost, now)
   end
   local ahead = stamp - now
   local after = level + cost * per
-  if cost <= limit and after <= capacity then
+  if cost == 0 or (cost <= limit and after <= capacity) then
     local delay, reset = 0, 0
     if cost > 0 and level > free then delay = ahead + over_up(level - free, leak) * tick end
     if after > 0 then reset = ahead + over_up(after, leak) * tick end
-    return {after, stamp, per}, 1, over(capacity - after, per), 0, reset, delay
+    return {after, stamp, per}, 1, over(math.max(0, capacity - after), per), 0, reset, delay
   end
   local retry, reset = NEVER, 0
   if cost <= limit then retry = ahead + over_up(after - capacity, leak) * tick end
   if level > 0 then reset = ahead + over_up(level, leak) * tick end
-  return moved and {level, stamp, per}, 0, over(capacity - level, per), retry, reset, 0
+  return moved and {level, stamp, per}, 0, over(math.max(0, capacity - level), per), retry, reset, 0
 end
 """
 """The same in Lua, for stores that count there. Nothing in it may reach 2**53: see `decide`."""
@@ -106,33 +116,37 @@ class Scale(NamedTuple):
     tick: int
 
 
-def scale_from_limit(limit: Limit, places: int) -> Scale:
-    """The finest tick in which a bucket of so many places stays below 2**53."""
+def scales_from_limits(limits: Sequence[Limit], places: int) -> list[Scale]:
+    """The finest tick in which a bucket of so many places stays below 2**53, and one request is as many drops for all of them."""
+    unit_us = lcm(*(limit.unit_us for limit in limits))
+    rates = [limit.rpu * (unit_us // limit.unit_us) for limit in limits]
     tick = 1
-    while limit.unit_us % tick == 0:
-        ticks = limit.unit_us // tick
-        g = gcd(limit.rpu, ticks)
-        per, leak = ticks // g, limit.rpu // g
+    while unit_us % tick == 0:
+        ticks = unit_us // tick
+        g = gcd(ticks, *rates)
+        per = ticks // g
         if 2 * places * per < WHOLE:
-            return Scale(per, leak, tick)
+            return [Scale(per, rate // g, tick) for rate in rates]
         tick *= 10
+    together = ", ".join(map(str, limits))
     raise ConfigError(
-        f"{limit} with {places:,} places is too large to count exactly; write a smaller burst, or a rounder number",
+        f"{together} with {places:,} places is too large to count exactly; write a smaller burst, or a rounder number",
         path="burst",
     )
 
 
-def bucket_params(scale: Scale, capacity: int, free: int) -> BucketParams:
+def bucket_params(scale: Scale, capacity: int, free: int, ceiling: int) -> BucketParams:
     per, leak, tick = scale
-    drain = -(-capacity // leak)
+    drain = -(-ceiling // leak)
     if drain * tick >= WHOLE:
-        raise ConfigError(
-            "so large a burst would take centuries to refill; write a smaller one", path="burst"
-        )
+        said = "so large a burst would take centuries to refill; write a smaller one"
+        if ceiling > capacity:
+            said = "what the highest tier may use would take centuries to run off at the lowest; write numbers closer together"
+        raise ConfigError(said, path="burst")
     limit = capacity // per
     first = (True, limit - 1, 0, -(-per // leak) * tick, 0)
     hot = (capacity, per, leak, leak - 1, free, per if tick == 1 else None, first)
-    return BucketParams(capacity, free, per, leak, drain, tick, limit, hot)
+    return BucketParams(capacity, free, per, leak, drain, tick, limit, ceiling, hot)
 
 
 def decide(
@@ -166,16 +180,16 @@ def _decide_slowly(
     level, stamp = leaked(state, params, now) if state else (0, now)
     ahead = stamp - now
     after = level + cost * per
-    if after <= capacity:
+    if after <= capacity or not cost:
         wait = level - params.free
         delay = ahead - (-wait // leak) * tick if wait > 0 and cost else 0
         reset = ahead - (-after // leak) * tick if after else 0
-        return (after, stamp, per), (True, (capacity - after) // per, 0, reset, delay)
+        return (after, stamp, per), (True, max(0, capacity - after) // per, 0, reset, delay)
     if state and state[1] - now > SECOND_US:
         state = (level, stamp, per)
     retry = NEVER if cost * per > capacity else ahead - ((capacity - after) // leak) * tick
     reset = ahead - (-level // leak) * tick if level else 0
-    return state, (False, (capacity - level) // per, retry, reset, 0)
+    return state, (False, max(0, capacity - level) // per, retry, reset, 0)
 
 
 def leaked(state: Numbers, params: BucketParams, now: int) -> tuple[int, int]:
@@ -183,7 +197,7 @@ def leaked(state: Numbers, params: BucketParams, now: int) -> tuple[int, int]:
     level, stamp, scale = state
     if scale != params.per:
         level = -(-level * params.per // scale)
-    level = min(level, params.capacity)
+    level = min(level, params.ceiling)
     if stamp > now:
         return level, stamp if stamp - now <= SECOND_US else now
     ticks = min((now - stamp) // params.tick, params.drain)

@@ -14,8 +14,8 @@ beside the one being released, and nobody waits longer than `max_wait`; who find
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from diana.algorithms import bucket
 from diana.core.contracts import Algorithm
@@ -28,6 +28,7 @@ from diana.core.limit import LARGEST_RPU, Limit
 class LeakyBucket:
     code = "LB"
     spelling = "leaky bucket"
+    delays = True
     options: tuple[str, ...] = ("burst", "nodelay", "delay", "max_wait")
     identity: tuple[str, ...] = ()
     examples: tuple[Mapping[str, Any], ...] = (
@@ -47,35 +48,29 @@ class LeakyBucket:
         delay: int | None = None,
         max_wait: str | None = None,
     ) -> bucket.BucketParams:
-        for option, value in (("burst", burst), ("delay", delay)):
-            if value is not None and (value.__class__ is not int or not 0 <= value <= LARGEST_RPU):
-                raise ConfigError(
-                    f"{option} is {value!r}; a leaky bucket queues a whole number of requests from 0",
-                    path=option,
-                )
-        if nodelay.__class__ is not bool:
-            raise ConfigError(f"nodelay is {nodelay!r}; write true or false", path="nodelay")
-        if nodelay and delay is not None:
-            raise ConfigError(
-                "nodelay lets nobody wait, so delay has no meaning; drop one", path="delay"
+        options = {"burst": burst, "nodelay": nodelay, "delay": delay, "max_wait": max_wait}
+        return self.params_of_tiers([(limit, options)])[0]
+
+    def params_of_tiers(
+        self, tiers: Sequence[tuple[Limit, Mapping[str, Any]]]
+    ) -> list[bucket.BucketParams]:
+        queues = [_queue(limit, **options) for limit, options in tiers]
+        scales = bucket.scales_from_limits(
+            [limit for limit, _ in tiers], max(queue.places for queue in queues) + 1
+        )
+        capacities = [
+            queue.capacity(limit, scale)
+            for queue, (limit, _), scale in zip(queues, tiers, scales, strict=True)
+        ]
+        return [
+            bucket.bucket_params(
+                scale,
+                capacity,
+                capacity if queue.nodelay else queue.free * scale.per,
+                max(capacities),
             )
-        if nodelay and max_wait is not None:
-            raise ConfigError(
-                "nodelay lets nobody wait, so max_wait has no meaning; drop one", path="max_wait"
-            )
-        free = delay or 0
-        max_wait_us = _max_wait_us(max_wait, burst)
-        places = _places(limit, burst, free, max_wait_us)
-        scale = bucket.scale_from_limit(limit, places + 1)
-        capacity = (places + 1) * scale.per
-        if max_wait_us is not None:
-            held = (1 + free) * scale.per + max_wait_us // scale.tick * scale.leak
-            if burst is not None and held < capacity:
-                raise ConfigError(
-                    _contradiction(limit, burst, free, max_wait_us, max_wait), path="max_wait"
-                )
-            capacity = min(capacity, held)
-        return bucket.bucket_params(scale, capacity, free=capacity if nodelay else free * scale.per)
+            for queue, scale, capacity in zip(queues, scales, capacities, strict=True)
+        ]
 
     def share(
         self, limit: Limit, options: Mapping[str, Any], nodes: int
@@ -87,6 +82,59 @@ class LeakyBucket:
     decide = staticmethod(bucket.decide)
     refund = staticmethod(bucket.refund)
     promise = staticmethod(bucket.promise)
+
+
+class Queue(NamedTuple):
+    """What the options say, checked."""
+
+    places: int
+    """Beside the one being released."""
+    free: int
+    nodelay: bool
+    burst: int | None
+    max_wait: str | None
+    max_wait_us: int | None
+
+    def capacity(self, limit: Limit, scale: bucket.Scale) -> int:
+        """In drops."""
+        capacity = (self.places + 1) * scale.per
+        if self.max_wait_us is None:
+            return capacity
+        waiting = (1 + self.free) * scale.per + self.max_wait_us // scale.tick * scale.leak
+        if self.burst is not None and waiting < capacity:
+            raise ConfigError(
+                _contradiction(limit, self.burst, self.free, self.max_wait_us, self.max_wait),
+                path="max_wait",
+            )
+        return min(capacity, waiting)
+
+
+def _queue(
+    limit: Limit,
+    burst: int | None = None,
+    nodelay: bool = False,
+    delay: int | None = None,
+    max_wait: str | None = None,
+) -> Queue:
+    for option, value in (("burst", burst), ("delay", delay)):
+        if value is not None and (value.__class__ is not int or not 0 <= value <= LARGEST_RPU):
+            raise ConfigError(
+                f"{option} is {value!r}; a leaky bucket queues a whole number of requests from 0",
+                path=option,
+            )
+    if nodelay.__class__ is not bool:
+        raise ConfigError(f"nodelay is {nodelay!r}; write true or false", path="nodelay")
+    if nodelay and delay is not None:
+        raise ConfigError(
+            "nodelay lets nobody wait, so delay has no meaning; drop one", path="delay"
+        )
+    if nodelay and max_wait is not None:
+        raise ConfigError(
+            "nodelay lets nobody wait, so max_wait has no meaning; drop one", path="max_wait"
+        )
+    max_wait_us = _max_wait_us(max_wait, burst)
+    places = _places(limit, burst, delay or 0, max_wait_us)
+    return Queue(places, delay or 0, nodelay, burst, max_wait, max_wait_us)
 
 
 def _max_wait_us(max_wait: str | None, burst: int | None) -> int | None:

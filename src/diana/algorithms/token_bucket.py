@@ -12,7 +12,7 @@ What is left of the bucket is the mirror image of a leaking one, so the kernel i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from diana.algorithms import bucket
@@ -30,15 +30,24 @@ class TokenBucket:
     examples: tuple[Mapping[str, Any], ...] = ({}, {"burst": 1}, {"burst": 7}, {"burst": 1_000})
 
     def params(self, limit: Limit, burst: int | None = None) -> bucket.BucketParams:
-        size = limit.rpu if burst is None else burst
-        if size.__class__ is not int or not 1 <= size <= LARGEST_RPU:
-            raise ConfigError(
-                f"burst is {size!r}; a token bucket holds a whole number of tokens from 1",
-                path="burst",
-            )
-        scale = bucket.scale_from_limit(limit, size)
-        capacity = size * scale.per
-        return bucket.bucket_params(scale, capacity, free=capacity)
+        return self.params_of_tiers([(limit, {} if burst is None else {"burst": burst})])[0]
+
+    def params_of_tiers(
+        self, tiers: Sequence[tuple[Limit, Mapping[str, Any]]]
+    ) -> list[bucket.BucketParams]:
+        sizes = [options.get("burst", limit.rpu) for limit, options in tiers]
+        for size in sizes:
+            if size.__class__ is not int or not 1 <= size <= LARGEST_RPU:
+                raise ConfigError(
+                    f"burst is {size!r}; a token bucket holds a whole number of tokens from 1",
+                    path="burst",
+                )
+        most = max(sizes)
+        scales = bucket.scales_from_limits([limit for limit, _ in tiers], most)
+        return [
+            bucket.bucket_params(scale, size * scale.per, size * scale.per, most * scale.per)
+            for scale, size in zip(scales, sizes, strict=True)
+        ]
 
     def share(
         self, limit: Limit, options: Mapping[str, Any], nodes: int

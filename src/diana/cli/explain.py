@@ -14,6 +14,7 @@ from diana.cli.output import echo_json, format_option
 from diana.core.decision import Decision
 from diana.core.duration import SECOND_US
 from diana.core.errors import ConfigError
+from diana.core.meter import Meter
 from diana.core.path import Reading, path_of_segments
 from diana.core.policy import Policy
 from diana.core.request import Request, printable
@@ -60,7 +61,7 @@ def explain(
 
 def json_of_explanation(guard: Guard, request: Request) -> dict[str, Any]:
     verdict = guard.check(request)
-    others = [rule for rule in guard.policy.rules if rule not in verdict.rules]
+    others = [rule for rule in guard.policy.rules if not _is_in(rule, verdict.rules)]
     return {
         "method": printable(request.method),
         "path": printable(request.path),
@@ -69,8 +70,10 @@ def json_of_explanation(guard: Guard, request: Request) -> dict[str, Any]:
         "allowed": verdict.allowed,
         "delay": verdict.delay,
         "rules": [
-            _json_of_rule(rule, decision)
-            for rule, decision in zip(verdict.rules, verdict.decisions, strict=True)
+            _json_of_rule(rule, meter, decision)
+            for rule, meter, decision in zip(
+                verdict.rules, verdict.meters, verdict.decisions, strict=True
+            )
         ],
         "not_asked": [
             {
@@ -83,7 +86,11 @@ def json_of_explanation(guard: Guard, request: Request) -> dict[str, Any]:
     }
 
 
-def _json_of_rule(rule: Rule, decision: Decision) -> dict[str, Any]:
+def _is_in(rule: Rule, rules: tuple[Rule, ...]) -> bool:
+    return any(rule is one for one in rules)
+
+
+def _json_of_rule(rule: Rule, meter: Meter, decision: Decision) -> dict[str, Any]:
     return {
         "name": rule.name,
         "line": _line_number(rule),
@@ -91,11 +98,13 @@ def _json_of_rule(rule: Rule, decision: Decision) -> dict[str, Any]:
         "methods": sorted(rule.methods) if rule.methods else None,
         "actor": rule.actor,
         "key": decision.key,
-        "limit": str(rule.meter.limit),
+        "limit": str(meter.limit),
+        "why_limit": _why_limit(rule, meter) or None,
+        "charge_on": rule.charge_on.spelling if rule.charge_on else None,
         "algo": rule.meter.algorithm.code,
         "scope": rule.scope,
         "mode": rule.mode,
-        "cost": rule.cost,
+        "cost": decision.cost,
         "allowed": decision.allowed,
         "most": decision.limit,
         "remaining": decision.remaining,
@@ -111,12 +120,14 @@ def drawn(guard: Guard, request: Request) -> Iterator[str]:
         yield "│  it may be read in too many ways: every rule applies whose words are all in it"
     elif paths != [request.path]:
         yield f"│  read as {' and as '.join(paths)}"
-    for number, (rule, decision) in enumerate(
-        zip(verdict.rules, verdict.decisions, strict=True), 1
+    for number, (rule, meter, decision) in enumerate(
+        zip(verdict.rules, verdict.meters, verdict.decisions, strict=True), 1
     ):
         yield "│"
         yield f"├─ {number}. {click.style(rule.name, bold=True)}{_line(rule)}"
-        yield from (f"│     {line}" for line in _described(rule, decision, request, readings))
+        yield from (
+            f"│     {line}" for line in _described(rule, meter, decision, request, readings)
+        )
     if not verdict.rules:
         yield "│"
         yield "├─ no rule is asked"
@@ -127,7 +138,7 @@ def drawn(guard: Guard, request: Request) -> Iterator[str]:
 
 
 def _described(
-    rule: Rule, decision: Decision, request: Request, readings: tuple[Reading, ...]
+    rule: Rule, meter: Meter, decision: Decision, request: Request, readings: tuple[Reading, ...]
 ) -> Iterator[str]:
     covered = [path_of_segments(one) for one in readings if rule.url.covers_path(one)]
     path = covered[0] if covered else request.path
@@ -135,12 +146,17 @@ def _described(
         f", {', '.join(sorted(rule.methods))} only" if rule.methods else ""
     )
     yield f"actor   {rule.actor}, counted by the key {decision.key!r}{_why(rule, decision)}"
-    yield f"limit   {rule.meter.limit}, {rule.meter.algorithm.spelling}: {_in_words(rule)}"
+    why = _why_limit(rule, meter)
+    yield f"limit   {meter.limit}, {meter.algorithm.spelling}: {_in_words(meter)}" + (
+        f" ({why})" if why else ""
+    )
     yield f"scope   {rule.scope}" + (
         ", in the shadow: only reported" if rule.mode == "shadow" else ""
     )
-    if rule.cost != 1:
-        yield f"cost    {rule.cost}"
+    if decision.cost != 1:
+        yield f"cost    {decision.cost}"
+    if rule.charge_on is not None:
+        yield f"charge  answers with {rule.charge_on.spelling}; for others it is given back"
     left = f"{decision.remaining} of {decision.limit} left"
     yield "says    " + (
         click.style(f"✓ {left}", fg="green") if decision else click.style("✗ denied", fg="red")
@@ -155,14 +171,26 @@ def _why(rule: Rule, decision: Decision) -> str:
     return ""
 
 
-def _in_words(rule: Rule) -> str:
-    limit, most = rule.meter.limit, rule.meter.params.limit
+def _why_limit(rule: Rule, meter: Meter) -> str:
+    """Why it is not the number that stands first."""
+    if any(meter is one.meter for one in rule.overrides.values()):
+        return "an override"
+    if rule.tiers is None:
+        return ""
+    for tier, of_tier in rule.tiers.meters.items():
+        if meter is of_tier:
+            return f"tier {tier}"
+    return "tier else"
+
+
+def _in_words(meter: Meter) -> str:
+    limit, most = meter.limit, meter.params.limit
     every_s = limit.unit_us / limit.rpu / SECOND_US
     return f"at most {most} at once, on average one every {every_s:.3g} s"
 
 
 def _left_out(policy: Policy, asked: tuple[Rule, ...], request: Request) -> Iterator[str]:
-    others = [rule for rule in policy.rules if rule not in asked]
+    others = [rule for rule in policy.rules if not _is_in(rule, asked)]
     if others:
         yield ""
         yield "not asked:"

@@ -12,6 +12,8 @@ from diana.cli.explain import explain
 from diana.cli.gateway import gateway
 from diana.cli.nodes import nodes
 from diana.cli.output import colour_by_environment
+from diana.cli.override import override
+from diana.cli.peek import peek, reset, unblock
 from diana.cli.pull import pull
 from diana.cli.push import push
 from diana.cli.rollback import rollback
@@ -26,7 +28,9 @@ def diana(context: click.Context) -> None:
     context.color = colour_by_environment()
 
 
-VERBS = (check, completion, demo, diff, explain, gateway, nodes, pull, push, rollback, watch)
+VERBS = (
+    check, completion, demo, diff, explain, gateway, nodes, override, peek, pull, push, reset, rollback, unblock, watch,
+)  # fmt: skip
 
 for verb in VERBS:
     diana.add_command(verb)

@@ -66,3 +66,7 @@ class Actor(NamedTuple):
     """What it finds may be another for another reading of the path: it is asked once for each."""
     kinds: frozenset[str] = KINDS
     """Which of the identities that code may find it looks at; others are not asked for its sake."""
+    canonical: Callable[[str], str | None] | None = None
+    """From a value as an operator writes it to the one it finds; None: it is no value of it. Without it, they are the same."""
+    chosen_by_clients: bool = False
+    """Its value is whatever a client sends."""

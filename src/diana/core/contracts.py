@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from diana.core.log import Log
@@ -106,6 +106,23 @@ class Shared(Protocol):
         self, limit: Limit, options: Mapping[str, Any], nodes: int
     ) -> tuple[Limit, dict[str, Any]]:
         """The node's limit and options. States must be convertible between them, as when a limit is edited."""
+
+
+class Delaying(Protocol):
+    """An algorithm whose admitted requests may have to wait says so: what it released in a row cannot be given back."""
+
+    delays: bool
+    """True."""
+
+
+class Tiered(Protocol):
+    """An algorithm may say how the tiers of a rule share a counter; without it, each has the params of its limit alone.
+
+    Needed if a state depends on the limit it was written under: in any interval no more may pass than the highest tier promises.
+    """
+
+    def params_of_tiers(self, tiers: Sequence[tuple[Limit, Mapping[str, Any]]]) -> list[Any]:
+        """For each limit with its options, in their order."""
 
 
 class Take(Protocol):

@@ -6,17 +6,49 @@ that every node may always admit.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import gcd
 
 from diana.core.errors import ConfigError
 from diana.core.limit import Limit
-from diana.core.meter import Meter
+from diana.core.meter import Family, Meter, Terms, params_of_tiers
 
 
 def divided(meter: Meter, nodes: int) -> Meter:
     """The same counter with a share of the limit. An algorithm that knows better than to divide the count has a `share`."""
     if nodes <= 1:
         return meter
+    family = meter.family
+    tiers = family.tiers if family is not None else ()
+    terms = (meter.limit, meter.options)
+    if terms in tiers:
+        share = _share_of_tier(meter, tiers, tiers.index(terms), nodes)
+    else:
+        share = _divided(meter, nodes)
+    if family is not None:
+        share.family = Family(family.deny_memory_us)
+        for limit, options in family.extremes:
+            alone = Meter(meter.id, limit, meter.algorithm, meter.params, options)
+            share.family.include(_divided(alone, nodes))
+    return share
+
+
+def _share_of_tier(meter: Meter, tiers: Sequence[Terms], place: int, nodes: int) -> Meter:
+    """The share of one tier, in one scale with those of the others."""
+    algorithm = meter.algorithm
+    share = getattr(algorithm, "share", None)
+    if share is None:
+        return _divided(meter, nodes)
+    shares = [share(limit, dict(options), nodes) for limit, options in tiers]
+    try:
+        params = params_of_tiers(algorithm, shares)
+    except ConfigError:
+        return _divided(meter, nodes)
+    limit, options = shares[place]
+    return Meter(meter.id, limit, algorithm, params[place], options, meter.when_down)
+
+
+def _divided(meter: Meter, nodes: int) -> Meter:
     algorithm = meter.algorithm
     share = getattr(algorithm, "share", None)
     limit, options = _share_of_count(meter.limit, nodes), dict(meter.options)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from diana.core.meter import Meter
 from diana.core.path import Reading
 from diana.core.rule import Rule
 
@@ -34,15 +35,19 @@ class Match:
     __slots__ = (
         "_picked",
         "announcement",
+        "announcements",
+        "by_outcome",
         "enforced",
         "kinds",
         "local",
+        "meters",
         "one_call",
         "readings",
         "repeats",
         "rules",
         "shadows",
         "shared",
+        "varies",
     )
 
     def __init__(
@@ -57,12 +62,20 @@ class Match:
         self.shadows = _places(rule.mode != "enforce" for rule in rules)
         self.local = tuple(place for place in self.enforced if rules[place].scope == "local")
         self.shared = tuple(place for place in self.enforced if rules[place].scope != "local")
+        self.meters = tuple([rule.meter for rule in rules])
+        """The rules' own; a request may be asked under others."""
+        self.varies = any(rule.varies for rule in rules)
+        """Which of them are asked, and under which numbers, is another question for every request."""
+        self.by_outcome = any(rule.charge_on is not None for rule in rules)
+        """Some charge by the answer's status."""
         self.one_call = not self.shadows and not (self.local and self.shared)
         """One question to one store answers for all of them."""
         self.kinds: frozenset[str] = _NONE
         """Identities that code may have to find for them."""
         self.announcement: Announcement | None = None
         """Written by the first answer."""
+        self.announcements: dict[tuple[Meter, ...], Announcement] = {}
+        """Those under other numbers than the rules' own."""
         self._picked: dict[tuple[int, ...], Match] | None = None
         for rule in rules:
             if not rule.kinds <= self.kinds:

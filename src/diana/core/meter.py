@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from diana.core.contracts import Algorithm, Decide, Params
@@ -19,7 +19,7 @@ class Meter:
     """
 
     # Not a dataclass: importing those takes half as long as all of `import diana`.
-    __slots__ = ("algorithm", "decide", "id", "limit", "options", "params", "when_down")
+    __slots__ = ("algorithm", "decide", "family", "id", "limit", "options", "params", "when_down")
 
     def __init__(
         self,
@@ -29,6 +29,7 @@ class Meter:
         params: Params,
         options: Mapping[str, Any],
         when_down: str = "local",
+        family: Family | None = None,
     ) -> None:
         self.id = id
         self.limit = limit
@@ -37,10 +38,73 @@ class Meter:
         self.options = options
         self.when_down = when_down
         """Should the store be lost: `local` counts here, `open` lets pass, `closed` denies."""
+        self.family = family
+        """What it shares with the other meters of its rule; None if it is the only one."""
         self.decide: Decide = algorithm.decide
 
     def __repr__(self) -> str:
         return f"Meter({self.id!r}, {self.limit})"
+
+
+class Family:
+    """The meters that count in one rule's counters: its tiers, its overrides."""
+
+    __slots__ = ("_lowest", "_widest", "deny_memory_us", "first", "longest", "tiers")
+
+    def __init__(self, deny_memory_us: int | None = None) -> None:
+        self.tiers: tuple[Terms, ...] = ()
+        """All that one and the same key may be asked under, in any order; empty if it is always the same."""
+        self.deny_memory_us = deny_memory_us
+        """For how long a denial may be remembered elsewhere than in the counter; None: as long as the counter itself says so."""
+        self.first: Meter | None = None
+        """The one that others are told of."""
+        self.longest: Meter | None = None
+        """By which a counter is forgotten: as slow as the slowest of them, as large as the largest."""
+        self._lowest: Terms | None = None
+        self._widest: Terms | None = None
+
+    @property
+    def extremes(self) -> tuple[Terms, ...]:
+        """The slowest and the largest of them."""
+        return tuple(terms for terms in (self._lowest, self._widest) if terms is not None)
+
+    def include(self, meter: Meter) -> None:
+        """One more. A key may be forgotten only when it is as good as never seen to each of them."""
+        terms = (meter.limit, meter.options)
+        size = _size(terms)
+        lowest, widest = self._lowest or terms, self._widest or terms
+        if self.first is None:
+            self.first = self.longest = meter
+        elif terms[0].rpu < lowest[0].rpu or size > _size(widest):
+            lowest = min(lowest, terms, key=lambda one: one[0].rpu)
+            widest = max(widest, terms, key=_size)
+            try:
+                params = params_of_tiers(meter.algorithm, (lowest, widest))[0]
+            except (
+                ConfigError
+            ):  # too far apart to be counted in one scale: the slowest alone comes close
+                params = meter.algorithm.params(lowest[0], **lowest[1])
+            self.longest = Meter(meter.id, lowest[0], meter.algorithm, params, lowest[1])
+        self._lowest, self._widest = lowest, widest
+
+
+Terms = tuple[Limit, Mapping[str, Any]]
+"""A limit and an algorithm's options."""
+
+
+def _size(terms: Terms) -> int:
+    limit, options = terms
+    burst: int | None = options.get("burst")
+    return limit.rpu if burst is None else burst
+
+
+def params_of_tiers(algorithm: Algorithm, tiers: Sequence[Terms]) -> list[Params]:
+    """Of limits that one and the same counter may be asked under, in any order."""
+    together = getattr(algorithm, "params_of_tiers", None)
+    if together is None:
+        return [algorithm.params(limit, **options) for limit, options in tiers]
+    found: list[Params] = together(tiers)
+    return found
 
 
 def meter_from_limit(

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 from diana.core.address import Proxies
+from diana.core.errors import ConfigError
 from diana.core.filter import FilterLine
 from diana.core.match import Match
 from diana.core.mount import Readings, readings_under_mounts
 from diana.core.path import Reading, path_of_segments, readings_of_path, words_of_path
 from diana.core.request import Request, printable
 from diana.core.rule import Body, Place, Rule
+from diana.core.terms import Functions, why_left_alone
 from diana.core.tree import SegmentTree
 from diana.core.url import Url
 
@@ -91,6 +94,29 @@ class Policy:
         self._matched = _Matching(self.rules, exempt, self.settings.mounts).matched
         self._remembered = lru_cache(4_096)(self._matched)
 
+    def with_functions(
+        self,
+        rule: str,
+        *,
+        limit: Callable[[Request], Any] | None = None,
+        allow: Callable[[Request], Any] | None = None,
+        cost: Callable[[Request], Any] | None = None,
+    ) -> Policy:
+        """The same, but code says for each request what this rule's limit is, whether it is left alone, or what it costs."""
+        if not any(rule == one.name for one in self.rules):
+            raise ConfigError(unknown_rule(rule, [one.name for one in self.rules]))
+        functions = Functions(limit, allow, cost)
+        rules = [
+            replace(one, functions=functions) if one.name == rule else one for one in self.rules
+        ]
+        return Policy(
+            rules,
+            exempt=self.exempt,
+            settings=self.settings,
+            version=self.version,
+            warnings=self.warnings,
+        )
+
     def match(self, request: Request) -> Match:
         """Every rule whose url covers the request. `HEAD` counts as `GET`."""
         path, mount = request.path, request.mount
@@ -114,9 +140,18 @@ class Policy:
             return f"its url {rule.url.spelling} does not cover {path}"
         if rule.methods is not None and counted_as(request.method) not in rule.methods:
             return f"it is for {', '.join(sorted(rule.methods))} only"
+        left_alone = why_left_alone(rule, request, self.match(request).readings)
+        if left_alone is not None:
+            return left_alone
         if rule.missing == "skip" and rule.key_of(request) is None:
             return f"the request has no {rule.actor}, and missing is skip"
         return "another rule had denied already"
+
+
+def unknown_rule(name: str, known: Sequence[str]) -> str:
+    near = get_close_matches(name, known, 1)
+    hint = f"did you mean {near[0]!r}?" if near else f"there is {', '.join(map(repr, known))}"
+    return f"there is no rule {name!r}; {hint}"
 
 
 class _Matching:
@@ -176,7 +211,7 @@ class _Matching:
             left_alone = set.intersection(*alone)
             rules = tuple(rule for rule in rules if rule.block not in left_alone)
         rules = _of_method(rules, method)
-        if any(rule.reads_path for rule in rules):
+        if any(rule.reads_path or rule.lists_read_path for rule in rules):
             return Match(rules, () if readings is None else readings.all)
         return self._match_of(rules)
 

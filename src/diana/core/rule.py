@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from diana.core.actor import KINDS
 from diana.core.meter import Meter
 from diana.core.request import Request
+from diana.core.roster import Roster
+from diana.core.terms import Functions, Tiers
 from diana.core.url import Url
 
 
@@ -48,6 +50,32 @@ class Rule:
     """Its key may be another for another reading of the path."""
     kinds: frozenset[str] = KINDS
     """Which identities that code may find its actors look at."""
+    key_from: Callable[[str], str] | None = None
+    """The key of a value of its actor; None if that has several parts, or none."""
+    tiers: Tiers | None = field(default=None, hash=False)
+    overrides: Mapping[str, OverrideMeter] = field(default_factory=dict, hash=False)
+    """By the key that is counted."""
+    allow: tuple[Roster, ...] = ()
+    """Clients it leaves alone: who is on one of these lists."""
+    only: tuple[Roster, ...] = ()
+    """Clients it is for: who is on each of these lists."""
+    charge_on: Statuses | None = None
+    """Answers that are charged; for all others the charge is given back. None: all are charged."""
+    functions: Functions | None = None
+
+    @property
+    def lists_read_path(self) -> bool:
+        """Who is on its lists may be another question for another reading of the path."""
+        return any(
+            entry.reads_path for roster in (*self.allow, *self.only) for entry in roster.entries
+        )
+
+    @property
+    def varies(self) -> bool:
+        """Whether it is asked, and under which numbers, depends on more of the request than its key."""
+        return bool(
+            self.tiers or self.overrides or self.allow or self.only or self.functions is not None
+        )
 
     @property
     def rpu(self) -> int:
@@ -56,6 +84,20 @@ class Rule:
     def __str__(self) -> str:
         code = self.meter.algorithm.code
         return f"{self.url.spelling}: {self.meter.limit} by {self.actor}, {code}, {self.scope}"
+
+
+class OverrideMeter(NamedTuple):
+    """An override of a rules file, made ready."""
+
+    meter: Meter
+    until_us: int | None
+
+
+class Statuses(NamedTuple):
+    """Statuses of answers: `401, 403, 5xx`."""
+
+    spelling: str
+    numbers: frozenset[int]
 
 
 class Body(NamedTuple):

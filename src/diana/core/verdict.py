@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from diana.core.decision import NEVER, Decision
 from diana.core.match import Match
+from diana.core.meter import Meter
 from diana.core.request import Request, printable
 from diana.core.rule import Rule
 
@@ -25,6 +26,8 @@ class Verdict(NamedTuple):
     version: str
     """Of the rules that decided."""
     request: Request
+    meters: tuple[Meter, ...] = ()
+    """Beside the rules: under which numbers each was asked. A tier's or an override's are not the rule's own."""
 
     def __bool__(self) -> bool:
         return self.allowed
@@ -52,8 +55,10 @@ class Verdict(NamedTuple):
         lines = [
             f"{printable(request.method)} {printable(request.path)} from {printable(request.peer or 'nowhere')}"
         ]
-        for rule, decision in zip(self.rules, self.decisions, strict=True):
+        for place, (rule, decision) in enumerate(zip(self.rules, self.decisions, strict=True)):
             lines += ["│", f"├─ {rule}", f"│    {_said(rule, decision)}"]
+            if self.meters and self.meters[place] is not rule.meter:
+                lines.append(f"│    under {self.meters[place].limit}")
             if rule.name in self.identity_errors:
                 error = printable(repr(self.identity_errors[rule.name]))
                 lines += [f"│    finding its {rule.actor} failed: {error}"]

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from diana.core.decision import NEVER, Decision
 from diana.core.match import Match
+from diana.core.meter import Meter
 from diana.core.policy import Policy
 from diana.core.rule import Body, Rule
 from diana.core.verdict import Verdict
@@ -81,9 +82,12 @@ class Answers:
     def fields(self, verdict: Verdict) -> Fields:
         """Header lines of an allowed answer. Rules in the shadow are not in them."""
         match, decisions = verdict.match, verdict.decisions
+        meters = verdict.meters or match.meters
         if match.repeats:
-            match, decisions = _once_per_rule(match, decisions)
-        announcement = match.announcement or announce(match)
+            match, decisions, meters = _once_per_rule(match, decisions, meters)
+        announcement = match.announcement
+        if announcement is None or meters is not match.meters:
+            announcement = announce(match, meters)
         if match.shadows:
             decisions = tuple(decisions[place] for place in match.enforced)
         if not decisions:
@@ -111,8 +115,9 @@ class Answers:
     def denial(self, verdict: Verdict) -> Denial:
         """Status, header lines and body for a denied request."""
         match, decisions = verdict.match, verdict.decisions
+        meters = verdict.meters or match.meters
         if match.repeats:
-            match, decisions = _once_per_rule(match, decisions)
+            match, decisions, meters = _once_per_rule(match, decisions, meters)
         asked = [(match.rules[place], decisions[place]) for place in match.enforced]
         denying = [(rule, decision) for rule, decision in asked if not decision]
         retry = seconds_to_retry([decision for _, decision in denying])
@@ -132,7 +137,7 @@ class Answers:
         if self._retry_after and retry is not None:
             headers.append((b"retry-after", str(retry).encode()))
         if self._ietf and asked:
-            headers.append((match.announcement or announce(match)).policy)
+            headers.append(announce(match, meters).policy)
             limits = ", ".join(_exhausted(rule, decision) for rule, decision in denying)
             headers.append((b"ratelimit", limits.encode("ascii")))
         if self._legacy and denying:
@@ -148,15 +153,19 @@ class Answers:
 
 
 def _once_per_rule(
-    match: Match, decisions: tuple[Decision, ...]
-) -> tuple[Match, tuple[Decision, ...]]:
+    match: Match, decisions: tuple[Decision, ...], meters: tuple[Meter, ...]
+) -> tuple[Match, tuple[Decision, ...], tuple[Meter, ...]]:
     """A rule that counts by the path may be asked once per reading of it: its tightest decision is told."""
     tightest: dict[int, int] = {}
     for place, rule in enumerate(match.rules):
         first = tightest.setdefault(id(rule), place)
         tightest[id(rule)] = max(first, place, key=lambda one: _tightness(decisions[one]))
     places = tuple(tightest.values())
-    return match.pick(places), tuple(decisions[place] for place in places)
+    once = match.pick(places)
+    if meters is match.meters:
+        return once, tuple(decisions[place] for place in places), once.meters
+    told = tuple(meters[place] for place in places)
+    return once, tuple(decisions[place] for place in places), told
 
 
 def _tightness(decision: Decision) -> tuple[float, int]:

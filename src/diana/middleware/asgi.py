@@ -29,6 +29,7 @@ from diana.middleware.at_hand import (
 from diana.middleware.delay import WAITING, DelayedRequest, deny_instead
 from diana.middleware.identity import Finder, Finders, afind
 from diana.middleware.opening import check_options, open_guard
+from diana.middleware.outcome import Outcome
 from diana.waiting import Timer
 
 Scope = MutableMapping[str, Any]
@@ -92,8 +93,8 @@ class RateLimitMiddleware:
     """`app.add_middleware(RateLimitMiddleware, rules="diana.yaml")`, or `RateLimitMiddleware(app, …)` around any ASGI app.
 
     `rules` is a file or a Policy, and the middleware closes what it opens when the app's lifespan ends; a `guard` is closed by its
-    owner. `account` and `device` are functions, plain or async, of a `Request` that has the `scope` too; `denied` is one of that request
-    and the verdict, and gives an ASGI app, such as a Response of Starlette. The app finds the verdict as `scope["diana"]`.
+    owner. `account`, `device` and `tier` are functions, plain or async, of a `Request` that has the `scope` too; `denied` is one of that
+    request and the verdict, and gives an ASGI app, such as a Response of Starlette. The app finds the verdict as `scope["diana"]`.
 
     What is wrong with the rules fails the start of the server, or, without lifespan, every request.
     """
@@ -106,6 +107,7 @@ class RateLimitMiddleware:
         guard: AsyncGuard | None = None,
         account: Finder | None = None,
         device: Finder | None = None,
+        tier: Finder | None = None,
         denied: Denied | None = None,
         enabled: bool = True,
         store: str | Store | Client | None = None,
@@ -121,7 +123,7 @@ class RateLimitMiddleware:
             return
         try:
             check_options(guard, rules, store, clock, observers)
-            self.finders = Finders(account, device)
+            self.finders = Finders(account, device, tier)
             self._denied = checked_denied(denied)
             self.guard = self._open() if guard is None else guard
         except ConfigError as error:
@@ -163,6 +165,8 @@ class RateLimitMiddleware:
             await self._refuse(scope, receive, send, verdict)
         elif verdict.delay:
             await self._delay(scope, receive, send, verdict)
+        elif verdict.match.by_outcome:
+            await self._pass_by_outcome(scope, receive, send, verdict)
         else:
             fields = self._answers.fields(verdict)
             await self.app(scope, receive, send_with(fields, send) if fields else send)
@@ -210,8 +214,7 @@ class RateLimitMiddleware:
             raise
         try:
             if stayed:
-                fields = self._answers.fields(verdict)
-                await self.app(scope, delayed.receive, send_with(fields, send) if fields else send)
+                await self._pass_by_outcome(scope, delayed.receive, send, verdict)
             else:
                 await self.guard.refund(verdict)
         finally:
@@ -227,6 +230,24 @@ class RateLimitMiddleware:
             await send({"type": "lifespan.startup.failed", "message": str(self._failure)})
         else:
             raise self._failure.with_traceback(None)
+
+    async def _pass_by_outcome(
+        self, scope: Scope, receive: Receive, send: Send, verdict: Verdict
+    ) -> None:
+        """The app's answer decides what is charged; a client that leaves before it is charged in any case."""
+        fields = self._answers.fields(verdict)
+        adding = send_with(fields, send) if fields else send
+        if not verdict.match.by_outcome:
+            await self.app(scope, receive, adding)
+            return
+        outcome = Outcome(
+            receive, adding, lambda status: self.guard.settle_later(verdict, status=status)
+        )
+        try:
+            await self.app(scope, outcome.receive, outcome.send)
+        except Exception:
+            await outcome.settle(500)
+            raise
 
     async def _live(self, scope: Scope, receive: Receive, send: Send) -> None:
         """What was opened here is closed after the app has shut down, and opened again if the app comes back."""

@@ -51,17 +51,17 @@ class RateLimitMiddleware:
         self.get_response = get_response
         clock = setting("CLOCK")
         options = (rules_setting(), setting("STORE"), clock, observers_setting())
-        account, device = imported_setting("ACCOUNT"), imported_setting("DEVICE")
+        finders = [imported_setting(name) for name in ("ACCOUNT", "DEVICE", "TIER")]
         denied = checked_denied(imported_setting("DENIED"))
         self._is_async = iscoroutinefunction(get_response)
         if self._is_async:
             markcoroutinefunction(self)
             self.aguard = open_guard(AsyncGuard, *options)
-            self.finders = Finders(awaited(account), awaited(device))
+            self.finders = Finders(*map(awaited, finders))
             self._denied = awaited(denied)
         else:
             self.guard = open_guard(Guard, *options)
-            self.finders = Finders(called(account), called(device))
+            self.finders = Finders(*map(called, finders))
             self._denied = called(denied)
         self._answers = Answers((self.aguard if self._is_async else self.guard).policy)
         self._timer = Timer(clock)
@@ -81,7 +81,15 @@ class RateLimitMiddleware:
             return refusal(answers, verdict, own)
         if verdict.delay:
             self._timer.sleep(verdict.delay)
-        return add_fields(answers.fields(verdict), self.get_response(asked))
+        if not verdict.match.by_outcome:
+            return add_fields(answers.fields(verdict), self.get_response(asked))
+        try:
+            response = self.get_response(asked)
+        except Exception:
+            guard.settle_later(verdict, status=500)
+            raise
+        guard.settle_later(verdict, status=response.status_code)
+        return add_fields(answers.fields(verdict), response)
 
     async def _acall(self, asked: HttpRequest) -> HttpResponse:
         request, guard = environ_request(asked), self.aguard
@@ -101,7 +109,16 @@ class RateLimitMiddleware:
             return refusal(answers, verdict, own)
         if verdict.delay:
             await self._delay(verdict)
-        return add_fields(answers.fields(verdict), await self.get_response(asked))
+        if not verdict.match.by_outcome:
+            return add_fields(answers.fields(verdict), await self.get_response(asked))
+        try:
+            response = await self.get_response(asked)
+        except Exception:
+            await guard.settle_later(verdict, status=500)
+            raise
+        # Cancelled: the client has left, and stays charged.
+        await guard.settle_later(verdict, status=response.status_code)
+        return add_fields(answers.fields(verdict), response)
 
     async def _delay(self, verdict: Verdict) -> None:
         """Django cancels the request of a client that leaves; then its place is given back."""

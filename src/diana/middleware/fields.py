@@ -15,12 +15,15 @@ from urllib.parse import quote
 
 from diana.core.decision import NEVER, Decision
 from diana.core.match import Announcement, Match
+from diana.core.meter import Meter
 from diana.core.rule import Rule
 
 SECOND_US = 1_000_000
 LARGEST = 10**15 - 1
 """A structured field's integer has at most 15 digits."""
 
+MOST_ANNOUNCED = 256
+"""Tiers and overrides whose lines a match keeps; those of more are written anew."""
 AT_ONCE = (0, 0.0)
 """The pace of a window: nothing comes back before all does."""
 
@@ -37,23 +40,32 @@ def quoted(name: str) -> str:
     return '"' + policy_name(name).replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-def announce(match: Match) -> Announcement:
+def announce(match: Match, meters: tuple[Meter, ...]) -> Announcement:
     """What is said of the enforced rules whatever they decide; the match keeps it for the next answer."""
-    enforced = [match.rules[place] for place in match.enforced]
-    policy = ", ".join(policy_item(rule) for rule in enforced)
-    template = ", ".join(quoted(rule.name).replace("%", "%%") + ";r=%d;t=%d" for rule in enforced)
+    own = meters == match.meters
+    known = match.announcement if own else match.announcements.get(meters)
+    if known is not None:
+        return known
+    enforced = [(match.rules[place], meters[place]) for place in match.enforced]
+    policy = ", ".join(policy_item(rule, meter) for rule, meter in enforced)
+    template = ", ".join(
+        quoted(rule.name).replace("%", "%%") + ";r=%d;t=%d" for rule, _ in enforced
+    )
     announcement = Announcement(
         (b"ratelimit-policy", policy.encode("ascii")),
         template.encode("ascii"),
-        tuple(getattr(rule.meter.params, "pace", AT_ONCE) for rule in enforced),
+        tuple(getattr(meter.params, "pace", AT_ONCE) for _, meter in enforced),
     )
-    match.announcement = announcement
+    if own:
+        match.announcement = announcement
+    elif len(match.announcements) < MOST_ANNOUNCED:
+        match.announcements[meters] = announcement
     return announcement
 
 
-def policy_item(rule: Rule) -> str:
+def policy_item(rule: Rule, meter: Meter) -> str:
     """`"name";q=10;w=1`; with a burst of its own also that. The window is left out if it is no whole number of seconds."""
-    limit, burst = rule.meter.limit, rule.meter.params.limit
+    limit, burst = meter.limit, meter.params.limit
     item = f"{quoted(rule.name)};q={limit.rpu}"
     if limit.unit_us % SECOND_US == 0:
         item += f";w={limit.unit_us // SECOND_US}"

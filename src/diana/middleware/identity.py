@@ -1,4 +1,4 @@
-"""`account=` and `device=`: functions that say who is asking, because the app knows better than a header.
+"""`account=`, `device=` and `tier=`: functions that say who is asking, because the app knows better than a header.
 
 They are only called if a rule that covers the request counts by what they find. What they raise is the request's problem: it is
 limited as its rules' `missing` says, counted and logged, and nothing else happens.
@@ -22,8 +22,10 @@ Finder = Callable[[Any], Any]
 class Finders:
     """The application's functions, and which of them a request needs."""
 
-    def __init__(self, account: Finder | None, device: Finder | None) -> None:
-        finders = {"account": account, "device": device}
+    def __init__(
+        self, account: Finder | None, device: Finder | None, tier: Finder | None = None
+    ) -> None:
+        finders = {"account": account, "device": device, "tier": tier}
         self._finders = {kind: finder for kind, finder in finders.items() if finder is not None}
         for kind, finder in self._finders.items():
             if not callable(finder):

@@ -26,6 +26,7 @@ from diana.middleware.at_hand import (
 )
 from diana.middleware.identity import Finder, Finders, find
 from diana.middleware.opening import check_options, open_guard
+from diana.middleware.wsgi_outcome import pass_by_outcome
 from diana.waiting import Timer
 
 Environ = MutableMapping[str, Any]
@@ -111,9 +112,9 @@ class EnvironRequest(Request):
 class RateLimitMiddleware:
     """`app.wsgi_app = RateLimitMiddleware(app.wsgi_app, rules="diana.yaml")` for Flask; around any WSGI app.
 
-    `account` and `device` are functions of a `Request` that has the `environ` too; `denied` is one of that request and the verdict, and
-    gives a WSGI app, such as a Response of Flask. The app finds the verdict as `environ["diana"]`. `close()` closes what it opened; a
-    `guard` is closed by its owner.
+    `account`, `device` and `tier` are functions of a `Request` that has the `environ` too; `denied` is one of that request and the
+    verdict, and gives a WSGI app, such as a Response of Flask. The app finds the verdict as `environ["diana"]`. `close()` closes what it
+    opened; a `guard` is closed by its owner.
     """
 
     def __init__(
@@ -124,6 +125,7 @@ class RateLimitMiddleware:
         guard: Guard | None = None,
         account: Finder | None = None,
         device: Finder | None = None,
+        tier: Finder | None = None,
         denied: Denied | None = None,
         enabled: bool = True,
         store: str | Store | Client | None = None,
@@ -136,7 +138,7 @@ class RateLimitMiddleware:
         if not enabled:
             return
         check_options(guard, rules, store, clock, observers)
-        self.finders = Finders(account, device)
+        self.finders = Finders(account, device, tier)
         self.finders.require_sync()
         self._finders = self.finders if self.finders else None
         self._denied = checked_denied(denied)
@@ -168,7 +170,12 @@ class RateLimitMiddleware:
         if verdict.delay:
             self._timer.sleep(verdict.delay)
         fields = answers.fields(verdict)
-        return self.app(environ, _start_with(fields, start_response) if fields else start_response)
+        start = _start_with(fields, start_response) if fields else start_response
+        if verdict.match.by_outcome:
+            return pass_by_outcome(
+                self.app, environ, start, lambda status: guard.settle_later(verdict, status=status)
+            )
+        return self.app(environ, start)
 
     def close(self) -> None:
         """Close the stores that this middleware opened."""

@@ -70,8 +70,11 @@ class Table:
         """All states, while the dictionary is replaced."""
 
     def rest(self, key: Kept, cost: int, now: int) -> tuple[bool, int, int, int, int]:
-        """What a charge would find, without making it."""
-        return self.meter.decide(self.states[key], self.meter.params, cost, now)[1]
+        """What a charge would find, without making it: of a rule's tiers and overrides, the one that remembers longest."""
+        meter = self.meter
+        if meter.family is not None:
+            meter = meter.family.longest or meter
+        return meter.decide(self.states[key], meter.params, cost, now)[1]
 
     def forget(self, key: Kept) -> None:
         states = self.states
@@ -315,11 +318,11 @@ class MemoryStore:
         if key in table.states:
             table.states[key] = state
             return
-        reset_us = table.meter.decide(state, table.meter.params, 0, now)[1][3]
         self._begin(now)
         if table.number == UNLISTED:
             table = self._listed(table)
         table.states[key] = state
+        reset_us = table.rest(key, 0, now)[3]
         self._keys += 1
         self._expiring.put(now + reset_us + GRACE_US, table.number, key)
         self._line_up(table)

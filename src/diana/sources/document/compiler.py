@@ -4,28 +4,45 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from time import time_ns
 from typing import Any
 
-from diana.actors import KeyOf, Spelled, actor_from_spelling, actor_named, key_of
+from diana.actors import (
+    KeyOf,
+    Spelled,
+    actor_from_spelling,
+    actor_named,
+    key_of,
+)
 from diana.core.actor import KINDS, Identity, Surroundings, identity_from_code
 from diana.core.address import Proxies
 from diana.core.contracts import Algorithm
 from diana.core.duration import micros_from_spelling, spelling_from_micros
-from diana.core.errors import ConfigError
-from diana.core.limit import Limit, checked_limit
+from diana.core.errors import ConfigError, shown
+from diana.core.limit import Limit
 from diana.core.meter import Meter, escaped, meter_from_limit
 from diana.core.plugins import algorithm_from_spelling
 from diana.core.policy import Answer, Policy, Settings
 from diana.core.request import Request
-from diana.core.rule import Body, Place, Rule
+from diana.core.rule import Body, OverrideMeter, Place, Rule
+from diana.core.terms import Tiers
 from diana.core.url import Url, url_from_spelling
 from diana.sources.document.filters import compiled_filters
+from diana.sources.document.plan_compiler import (
+    RosterCompiler,
+    compiled_overrides,
+    key_maker,
+    meters_of_terms,
+    tier_terms,
+)
+from diana.sources.document.plans import ELSE
 from diana.sources.document.reader import Field, Mistakes
 from diana.sources.document.schema import Block, RuleFields, RulesFile
 from diana.sources.document.warnings import CHOSEN_BY_CLIENTS, warnings_of
 
 FIELDS_OF_EVERY_RULE = {
     "actor", "unit", "rpu", "algo", "scope", "cost", "when_down", "mode", "missing", "status", "body", "name",
+    "overrides", "allow", "only", "charge_on",
 }  # fmt: skip
 EXAMPLES = {"unit": "unit: minute", "rpu": "rpu: 100"}
 EVERYWHERE = url_from_spelling("/")
@@ -86,9 +103,11 @@ class _Compiler:
             # The store that is open has one namespace: counters under another name would be other counters.
             fixed = {name: getattr(start, name) for name in NEEDS_RESTART}
             self._settings = replace(self._settings, **fixed)
+        self._tier = self._compiled_tier()
         self._identities = {
             kind: identity_from_code(kind, self._identity(kind)) for kind in CHOSEN_BY_CLIENTS
         }
+        self._rosters = RosterCompiler(self._settings.proxies, self._identities, mistakes)
         # Of ten thousand rules most are alike: what they share is made once, and is once in memory.
         self._known_actors: dict[tuple[str, ...], tuple[list[Spelled], KeyOf]] = {}
         self._known_meters: dict[tuple[object, ...], Meter] = {}
@@ -104,7 +123,9 @@ class _Compiler:
                     rules.append(rule)
         self._same_counter_twice(rules)
         asked = [rule for rule in rules if rule.mode != "off"]
-        found = () if self._mistakes.any else warnings_of(self._file, asked, exempt)
+        found = (
+            () if self._mistakes.any else warnings_of(self._file, asked, exempt, time_ns() // 1_000)
+        )
         warnings = sorted(found, key=lambda warning: warning.place)
         settings = self._settings
         return Policy(asked, exempt=exempt, settings=settings, version=version, warnings=warnings)
@@ -123,18 +144,32 @@ class _Compiler:
         scope = value("scope") or "local"
         name = value("name") or _default_name(url, methods, spelling, value("unit") or "second")
         parts = "|".join(map(escaped, (name, spelling, scope)))
-        meter = self._meter(f"{self._settings.namespace}:{parts}", merged)
-        if meter is None or key is None or "url" not in block.fields:
+        meters = self._meters(f"{self._settings.namespace}:{parts}", merged)
+        allow, only = (
+            self._rosters.rosters(url, [block.value(which), value(which)])
+            for which in ("allow", "only")
+        )
+        if meters is None or key is None or actors is None or "url" not in block.fields:
             return None
+        meter, tiers = meters
+        kinds = [spelled.actor.kinds for spelled in actors]
+        kinds += [entry.kinds for roster in (*allow, *only) for entry in roster.entries]
+        kinds += [frozenset({"tier"})] if tiers is not None else []
         return Rule(
             name=name,
             url=url,
             methods=frozenset(methods) if methods else None,
             actor=spelling,
             key_of=key,
-            reads_path=any(spelled.actor.reads_path for spelled in actors or ()),
-            kinds=frozenset().union(*(spelled.actor.kinds for spelled in actors or ())),
+            reads_path=any(spelled.actor.reads_path for spelled in actors),
+            kinds=frozenset().union(*kinds),
+            key_from=key_maker(actors),
             meter=meter,
+            tiers=tiers,
+            overrides=self._overrides(actors, meter, merged),
+            allow=allow,
+            only=only,
+            charge_on=value("charge_on"),
             scope=scope,
             cost=value("cost") or 1,
             missing=value("missing") or self._settings.missing,
@@ -184,7 +219,8 @@ class _Compiler:
             self._mistakes.add(merged.wrong("actor", said))
         return sorted(actors, key=lambda actor: actor.spelling)
 
-    def _meter(self, identity: str, merged: _MergedFields) -> Meter | None:
+    def _meters(self, identity: str, merged: _MergedFields) -> tuple[Meter, Tiers | None] | None:
+        """The rule's own, and those of its tiers."""
         algorithm: Algorithm = merged.value("algo") or algorithm_from_spelling("TB")
         for name, field in merged.foreign(algorithm).items():
             if field.value is not None:
@@ -195,19 +231,48 @@ class _Compiler:
         unit, rpu = merged.value("unit"), merged.value("rpu")
         if unit is None or rpu is None or None in options.values():
             return None
+        when_down = merged.value("when_down") or "local"
+        by_outcome = merged.value("charge_on") is not None
+        if by_outcome and getattr(algorithm, "delays", False):
+            said = f"{algorithm.spelling} ({algorithm.code}) releases at a steady rate, and what is released cannot be given back; "
+            self._mistakes.add(merged.wrong("charge_on", f"{said}write another algo, or remove it"))
         try:
-            limit = checked_limit(rpu, micros_from_spelling(unit))
-            when_down = merged.value("when_down") or "local"
-            meter = self._like_others(identity, limit, algorithm, options, when_down)
+            terms = tier_terms(rpu, micros_from_spelling(unit), options)
+            if len(terms) == 1 and not by_outcome:
+                limit, own_options = terms[None]
+                meter = self._like_others(identity, limit, algorithm, own_options, when_down)
+                return self._if_cost_passes(merged, {None: meter}), None
+            meters = meters_of_terms(identity, terms, algorithm, when_down)
         except ConfigError as error:
             about = error.path if error.path is not None and merged.has(error.path) else "rpu"
             self._mistakes.add(merged.wrong(about, error.message))
             return None
-        most, cost = meter.params.limit, merged.value("cost") or 1
-        if cost > most:
-            said = f"cost {cost} can never pass: the most is {most}; write at most that"
-            self._mistakes.add(merged.wrong("cost", said))
-        return meter
+        own = self._if_cost_passes(merged, meters)
+        tiers = {tier: meter for tier, meter in meters.items() if tier is not None}
+        return own, Tiers(self._tier, tiers) if tiers else None
+
+    def _if_cost_passes(self, merged: _MergedFields, meters: dict[str | None, Meter]) -> Meter:
+        """The rule's own; a cost that one of the tiers can never pass is a mistake."""
+        cost = merged.value("cost") or 1
+        for tier, meter in meters.items():
+            most = meter.params.limit
+            if cost > most:
+                of_tier = "" if len(meters) == 1 else f" of the tier {shown(tier or ELSE)}"
+                said = (
+                    f"cost {cost} can never pass: the most{of_tier} is {most}; write at most that"
+                )
+                self._mistakes.add(merged.wrong("cost", said))
+        return meters[None]
+
+    def _overrides(
+        self, actors: list[Spelled], meter: Meter, merged: _MergedFields
+    ) -> dict[str, OverrideMeter]:
+        written, cost = merged.value("overrides") or {}, merged.value("cost") or 1
+        try:
+            return compiled_overrides(written, actors, meter, cost, self._mistakes)
+        except ConfigError as error:
+            self._mistakes.add(merged.wrong("overrides", error.message))
+            return {}
 
     def _like_others(
         self,
@@ -282,6 +347,26 @@ class _Compiler:
             answer=answer,
             filters=compiled_filters(value("filters", []), proxies, self._mistakes),
         )
+
+    def _compiled_tier(self) -> Identity:
+        """Where a request's tier is found; code that knows it wins."""
+        identity = self._file.settings.get("identity")
+        field = identity.value.get("tier") if identity else None
+        if identity is None or field is None:
+            return identity_from_code("tier", _no_identity)
+        trusted = identity.value.get("trust_tier")
+        try:
+            word, actor = actor_named(field.value)
+        except ConfigError:
+            pass  # said below
+        else:
+            if actor.chosen_by_clients and not (trusted and trusted.value):
+                self._mistake(
+                    f"clients choose their {word} themselves, and so their tier; write trust_tier: true beside it if something in "
+                    "front of Diana sets it, and takes away what clients send",
+                    field.place,
+                )
+        return identity_from_code("tier", self._identity("tier"))
 
     def _identity(self, kind: str) -> Identity:
         identity = self._file.settings.get("identity")

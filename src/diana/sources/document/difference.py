@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from diana.core.key import digest
+from diana.core.meter import Meter
 from diana.core.policy import Policy
+from diana.core.roster import Roster
 from diana.core.rule import Rule
 
 COMPARED = (
@@ -20,6 +23,11 @@ COMPARED = (
     "methods",
     "except",
     "url",
+    "tiers",
+    "overrides",
+    "allow",
+    "only",
+    "charge_on",
 )
 
 
@@ -91,7 +99,52 @@ def _shown(rule: Rule, name: str) -> str:
         return rule.url.spelling
     if name == "methods":
         return ", ".join(sorted(rule.methods)) if rule.methods else "all"
+    if name == "tiers":
+        return _tiers(rule)
+    if name == "overrides":
+        return _overrides(rule)
+    if name in ("allow", "only"):
+        return _rosters(getattr(rule, name))
+    if name == "charge_on":
+        return "all" if rule.charge_on is None else rule.charge_on.spelling
     return _plain(getattr(rule, name))
+
+
+def _tiers(rule: Rule) -> str:
+    if rule.tiers is None:
+        return "none"
+    return ", ".join(
+        f"{tier} {_numbers(meter)}" for tier, meter in sorted(rule.tiers.meters.items())
+    )
+
+
+def _numbers(meter: Meter) -> str:
+    burst = meter.options.get("burst")
+    return str(meter.limit) if burst is None else f"{meter.limit} burst {burst}"
+
+
+def _overrides(rule: Rule) -> str:
+    """How many, and a digest: there may be thousands, and their keys say little."""
+    if not rule.overrides:
+        return "none"
+    said = [
+        f"{key} {_numbers(one.meter)} {one.until_us}" for key, one in sorted(rule.overrides.items())
+    ]
+    return f"{len(said)} ({digest(' '.join(said))[:8]})"
+
+
+def _rosters(rosters: tuple[Roster, ...]) -> str:
+    """Values that may be secret are told by a digest."""
+    entries = [entry for roster in rosters for entry in roster.entries]
+    return (
+        ", ".join(
+            f"{entry.spelling} ({', '.join(sorted(entry.values))})"
+            if entry.spelling == "ip"
+            else f"{entry.spelling} ({digest(' '.join(sorted(entry.values)))[:8]})"
+            for entry in entries
+        )
+        or "none"
+    )
 
 
 def _plain(value: object) -> str:

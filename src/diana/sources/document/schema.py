@@ -10,7 +10,7 @@ import os
 import re
 from collections.abc import Mapping as Environment
 from difflib import get_close_matches
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from diana.core.address import network_from_spelling
 from diana.core.errors import ConfigError, shown
@@ -19,6 +19,7 @@ from diana.core.policy import RulesFrom
 from diana.core.rule import Place
 from diana.sources import check_source
 from diana.sources.document.filters import filter_reader
+from diana.sources.document.plans import by_tier, override_reader, roster_reader, statuses
 from diana.sources.document.reader import (
     Field,
     Mistakes,
@@ -59,6 +60,8 @@ SETTINGS = (
 MISSING = ("ip", "skip", "deny", "together")
 HEADERS = ("ietf", "legacy", "retry-after")
 
+BLOCK_FIELDS = {"url", "rules", "methods", "except", "allow", "only"}
+
 _VARIABLE = re.compile(r"\$\{([^}]*)\}")
 
 
@@ -67,6 +70,10 @@ class Block(NamedTuple):
 
     fields: dict[str, Field]
     rules: list[RuleFields]
+
+    def value(self, name: str) -> Any:
+        field = self.fields.get(name)
+        return None if field is None else field.value
 
 
 class RuleFields(NamedTuple):
@@ -100,7 +107,9 @@ def read_remote(documents: list[Node], mistakes: Mistakes) -> RulesFile:
                 "the document is empty; write at least one url with rules", line=1, column=1
             )
         )
-    found = _Schema(mistakes, {}).file([_without_settings(node, mistakes) for node in documents])
+    found = _Schema(mistakes, {}, local=False).file(
+        [_without_settings(node, mistakes) for node in documents]
+    )
     return RulesFile(found.blocks, {}, found.defaults)
 
 
@@ -119,10 +128,18 @@ def _without_settings(node: Node, mistakes: Mistakes) -> Node:
 
 
 class _Schema:
-    def __init__(self, mistakes: Mistakes, environment: Environment[str, str]) -> None:
+    def __init__(
+        self, mistakes: Mistakes, environment: Environment[str, str], local: bool = True
+    ) -> None:
         self._mistakes = mistakes
         self._environment = environment
-        self._rule_fields = rule_fields()
+        self._roster = roster_reader(mistakes, environment if local else None)
+        self._rule_fields = {
+            **rule_fields(),
+            "overrides": override_reader(mistakes),
+            "allow": self._roster,
+            "only": self._roster,
+        }
         self._settings: dict[str, Read] = {
             "store": self._store,
             "local_store": self._store,
@@ -145,7 +162,7 @@ class _Schema:
         first = documents[0] if len(documents) == 1 else None
         if isinstance(first, Mapping) and not _is_block(first):
             for key, _ in first.pairs:
-                if key.text.lower() in ("url", "rules", "methods", "except"):
+                if key.text.lower() in BLOCK_FIELDS:
                     said = f"{key.text} belongs to a url; put it into the list under limits:"
                     self._mistakes.add(mistake(key, key.text.lower(), said))
                     return RulesFile([], {}, {})
@@ -190,6 +207,8 @@ class _Schema:
             "url": url_pattern,
             "methods": methods,
             "except": items(url_pattern, "url"),
+            "allow": self._roster,
+            "only": self._roster,
             "rules": self._rules,
         }
         written = {key.text.lower() for key, _ in block.pairs}
@@ -234,12 +253,19 @@ class _Schema:
         return rules
 
     def _defaults(self, node: Node, path: str) -> dict[str, Field]:
-        return fields(mapping(node, "defaults"), path, self._rule_fields, self._mistakes)
+        found = fields(mapping(node, "defaults"), path, self._rule_fields, self._mistakes)
+        own = found.pop("overrides", None)
+        if own is not None:
+            said = "overrides belong to one rule: they are values of its actor; put them there"
+            self._mistakes.add(placed(ConfigError(said), own.place, own.place.path))
+        return found
 
     def _identity(self, node: Node, path: str) -> dict[str, Field]:
         readers: dict[str, Read] = {
             "account": text,
             "device": text,
+            "tier": text,
+            "trust_tier": flag,
             "trusted_proxies": listing(
                 lambda item, at: network_from_spelling(text(item, at)), "network"
             ),
@@ -249,7 +275,7 @@ class _Schema:
     def _response(self, node: Node, path: str) -> dict[str, Field]:
         readers: dict[str, Read] = {
             "status": status,
-            "headers": listing(choice(*HEADERS), "header family"),
+            "headers": _none_or(listing(choice(*HEADERS), "header family")),
             "body": answer_body,
         }
         return fields(mapping(node, "response"), path, readers, self._mistakes)
@@ -303,18 +329,19 @@ def rule_fields() -> dict[str, Read]:
     known: dict[str, Read] = {
         "actor": items(text, "actor"),
         "unit": duration,
-        "rpu": whole(1),
+        "rpu": by_tier(whole(1)),
         "algo": algorithm,
         "scope": scope,
         "cost": whole(1),
         "when_down": choice("local", "open", "closed"),
         "mode": choice("enforce", "shadow", "off"),
         "drop": NotYet("drop"),
+        "charge_on": statuses,
         "missing": choice(*MISSING),
         "status": status,
         "body": answer_body,
         "name": rule_name,
-        "burst": whole(0),
+        "burst": by_tier(whole(0)),
         "nodelay": flag,
         "delay": whole(0),
         "max_wait": duration,
@@ -327,10 +354,19 @@ def rule_fields() -> dict[str, Read]:
     return known
 
 
+def _none_or(read: Read) -> Read:
+    """An empty list is meant: none."""
+
+    def read_list(node: Node, path: str) -> Any:
+        return [] if isinstance(node, Sequence) and not node.items else read(node, path)
+
+    return read_list
+
+
 def environment() -> Environment[str, str]:
     return os.environ
 
 
 def _is_block(node: Mapping) -> bool:
     names = {key.text.lower() for key, _ in node.pairs}
-    return "limits" not in names and bool(names & {"url", "rules", "methods", "except"})
+    return "limits" not in names and bool(names & BLOCK_FIELDS)

@@ -15,11 +15,13 @@ CHOSEN_BY_CLIENTS = {"account": "header X-Account-Id", "device": "header X-Devic
 
 
 def warnings_of(
-    file: RulesFile, rules: list[Rule], exempt: list[tuple[Url, int]]
+    file: RulesFile, rules: list[Rule], exempt: list[tuple[Url, int]], now_us: int
 ) -> Iterator[Warning]:
     """`rules` are those that are asked, `exempt` the urls that blocks leave alone."""
     yield from _identities_that_clients_choose(file, rules)
     yield from _scopes_that_were_not_meant(file, rules)
+    yield from _tiers_that_no_request_has(file, rules)
+    yield from _overrides_that_are_over(rules, now_us)
     yield from _limits_that_are_never_reached(rules, exempt)
 
 
@@ -60,6 +62,28 @@ def _scopes_that_were_not_meant(file: RulesFile, rules: list[Rule]) -> Iterator[
             return
 
 
+def _tiers_that_no_request_has(file: RulesFile, rules: list[Rule]) -> Iterator[Warning]:
+    identity = file.settings.get("identity")
+    first = next((rule for rule in rules if rule.tiers is not None), None)
+    if first is not None and first.place and (identity is None or "tier" not in identity.value):
+        yield Warning(
+            "this rule has numbers by tier, and identity says no tier: all get else, unless the middleware has tier=; "
+            "write identity: {tier: header X-Plan, trust_tier: true}, or another place where it is found",
+            first.place,
+        )
+
+
+def _overrides_that_are_over(rules: list[Rule], now_us: int) -> Iterator[Warning]:
+    for rule in rules:
+        over = sum(
+            one.until_us is not None and one.until_us <= now_us for one in rule.overrides.values()
+        )
+        if over and rule.place:
+            yield Warning(
+                f"{over} of its {len(rule.overrides)} overrides have ended; remove them", rule.place
+            )
+
+
 def _limits_that_are_never_reached(
     rules: list[Rule], exempt: list[tuple[Url, int]]
 ) -> Iterator[Warning]:
@@ -67,6 +91,8 @@ def _limits_that_are_never_reached(
     left_alone = SegmentTree(exempt)
     groups: dict[tuple[str, int, int], list[Rule]] = {}
     for rule in rules:
+        if rule.varies:
+            continue  # for some requests it is another limit, or none
         groups.setdefault((rule.actor, rule.meter.limit.unit_us, rule.cost), []).append(rule)
     for members in groups.values():
         tightest = SegmentTree((rule.url, rule) for rule in _tightest_by_url(members))

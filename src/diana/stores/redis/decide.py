@@ -114,7 +114,7 @@ class Decider:
                 decisions = decisions_from_wire(reply[0], reply[1], charges)
                 learn, asked = self._fallback.learn, question.asked
                 for key, decision in zip(question.ask.keys, decisions, strict=True):
-                    learn(key, decision[0][1], asked)
+                    learn(key, decision[1] - decision[0][1], asked)
                 return decisions
         except UNREADABLE:
             pass
@@ -346,7 +346,7 @@ class Decider:
         """Denials are remembered; what passes shows that what was remembered holds no longer."""
         for key, decision in zip(keys, decisions, strict=True):
             if not decision.degraded:
-                self._fallback.learn(key, decision.remaining, asked)
+                self._fallback.learn(key, decision.limit - decision.remaining, asked)
         if states:
             self._deny_cache.remember(decisions, keys, states, asked)
         elif self._deny_cache and all(decisions):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from diana.core.charge import Charges
+from diana.core.charge import WHOLE, Charges
 from diana.core.contracts import State
 from diana.core.decision import Decision
 from diana.core.log import UnknownEntry
@@ -52,7 +52,7 @@ class DenyCache:
                 continue
             meter, _, cost = charges[place]
             passed = asking - known.asked
-            if passed >= 0:
+            if 0 <= passed <= _longest(meter):
                 at = known.at + passed
                 outcome = _outcome(meter, known.state, cost, at)
                 if outcome is not None and not outcome[0]:
@@ -114,6 +114,14 @@ class DenyCache:
         if key in self._by_key:
             with self._lock:
                 self._by_key.pop(key, None)
+
+
+def _longest(meter: Meter) -> int:
+    """In µs. What may be given back, or is changed by other tiers too, is asked again soon."""
+    family = meter.family
+    if family is None or family.deny_memory_us is None:
+        return WHOLE
+    return family.deny_memory_us
 
 
 def _outcome(

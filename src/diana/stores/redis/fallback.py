@@ -49,7 +49,7 @@ class Debt(NamedTuple):
 
 
 Known = tuple[int, int]
-"""What the store said last of a counter: what remained, and when, by the clock here or the one given."""
+"""What the store said last of a counter: what was used, and when, by the clock here or the one given."""
 
 
 class Fallback:
@@ -67,13 +67,13 @@ class Fallback:
         self._now: int | None = None
         """The time that was last given, by those who bring their own clock."""
 
-    def learn(self, key: bytes, remaining: int, at: int) -> None:
-        """What the store said of a counter, should it be lost."""
+    def learn(self, key: bytes, used: int, at: int) -> None:
+        """What the store said of a counter, should it be lost. Not what remained: to another tier that is another number."""
         known = self._known
         if len(known) >= MOST_KNOWN:
             self._known_before, self._known = known, {}
             known = self._known
-        known[key] = (remaining, at)
+        known[key] = (used, at)
 
     def decide(
         self, charges: Charges, keys: list[bytes], now: int | None, note: bool = True
@@ -202,8 +202,7 @@ class Fallback:
             meter, key, _ = charges[place]
             share, _, _ = self._share((meter, key, 0))
             limit = share.params.limit
-            used = meter.params.limit - known[0]
-            used = min(limit, -(-used * limit // meter.params.limit))
+            used = min(limit, -(-known[0] * limit // meter.params.limit))
             if used <= 0:
                 continue
             state = share.decide(None, share.params, used, known[1])[0]

@@ -20,8 +20,10 @@ from diana.core.decision import Decision
 from diana.core.errors import ConfigError, shown
 from diana.core.exchange import adrive, drive
 from diana.core.meter import Meter
+from diana.core.terms import LiveOverrides
 from diana.processes import is_about_to_fork
 from diana.stores.redis.background.keeper import Keeper
+from diana.stores.redis.background.overrides import StoredOverrides
 from diana.stores.redis.connection.budget import Budget
 from diana.stores.redis.connection.client import ClientKeeper
 from diana.stores.redis.connection.opening import opening
@@ -60,6 +62,8 @@ class RedisStore:
         self._where = where
         self._nodes = nodes or said.nodes or 1
         self._counts = Counts()
+        self.overrides = LiveOverrides()
+        """Those that stand in the store, as this node knows them."""
         self._start()
         if not is_about_to_fork():
             self._keeper.ensure()
@@ -177,6 +181,7 @@ class RedisStore:
                 deny_cache.clear,
                 deny_cache.knows_any,
                 plans.forget,
+                StoredOverrides(self.namespace, self.overrides, deny_cache.forget),
             )
         else:
             keeper = ClientKeeper(self._where, count, deny_cache.clear)

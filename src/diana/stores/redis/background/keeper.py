@@ -16,6 +16,7 @@ from diana.stores.lock import fork_safe_lock
 from diana.stores.redis.background.connector import Connector, chance
 from diana.stores.redis.background.control import Control
 from diana.stores.redis.background.membership import BEAT_SECONDS, Membership
+from diana.stores.redis.background.overrides import StoredOverrides
 from diana.stores.redis.background.publisher import Publisher
 from diana.stores.redis.background.wakeup import Wakeup, start_thread
 from diana.stores.redis.connection.opening import CONNECT_SECONDS
@@ -55,7 +56,9 @@ class Keeper:
         when_set_back: Callable[[], None],
         is_denied: Callable[[list[bytes]], bool],
         forget_limits: Callable[[], None],
+        overrides: StoredOverrides,
     ) -> None:
+        self._overrides = overrides
         self._fallback = fallback
         self._namespace = namespace
         self._budget = budget
@@ -190,6 +193,7 @@ class Keeper:
         if is_due:
             self._next_beat = monotonic() + BEAT_SECONDS
             self._beat()
+            self._refresh_overrides()
         more = self._publish_some()
         return 0.0 if more else max(0.001, self._next_beat - monotonic())
 
@@ -252,6 +256,22 @@ class Keeper:
             home.cannot_connect(failure)
         else:
             self._notices.resolve("heartbeat")
+
+    def _refresh_overrides(self) -> None:
+        """With every heartbeat. What is known stays while the store is lost."""
+        home = self.server_of(self._overrides.keys[0])
+        if home is None or home.is_lost:
+            return
+        try:
+            self._control(home).exchange(self._overrides.refresh())
+        except NoReply as failure:
+            home.breaker.note(failure, self._control(home).sent)
+        except (BadCounter, Refused) as failure:
+            self._notices.warn_once("overrides", f"overrides cannot be read: {failure}")
+        except Failure:
+            return  # asked again with the next heartbeat
+        else:
+            self._notices.resolve("overrides")
 
     def _publish_some(self) -> bool:
         """A few limits for other gateways to find; whether there are more."""

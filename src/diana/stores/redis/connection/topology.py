@@ -200,6 +200,27 @@ def find_server(address: Address, key: bytes) -> Iterator[Connection]:
         connection.close()
 
 
+@contextmanager
+def every_server(address: Address) -> Iterator[list[Connection]]:
+    """Connections to all servers that have keys, for a tool that has to look at all of them."""
+    endpoints = {address.endpoints[0]}
+    if address.kind == "sentinel":
+        endpoints = {find_master(address)}
+    elif address.kind == "cluster":
+        teller, slots = _first_answer(address.endpoints, address.login)
+        endpoints = {
+            Endpoint(master[0].decode() if master[0] else teller.host, int(master[1]))
+            for _, _, master, *_ in slots
+        }
+    connections: list[Connection] = []
+    try:
+        connections.extend(open_connection(endpoint, address.login) for endpoint in endpoints)
+        yield connections
+    finally:
+        for connection in connections:
+            connection.close()
+
+
 def _first_answer(
     endpoints: tuple[Endpoint, ...], login: Mapping[str, Any]
 ) -> tuple[Endpoint, list[Any]]:

@@ -338,6 +338,56 @@ return {redis.call('ZCARD', KEYS[1]), time}
 """
 
 
+OVERRIDE = """
+-- KEYS: overrides, when each changed, when each is to be swept away, which counters were reset. ARGV: `set`, a field, what it is to hold
+-- ("": no longer), until when in ms ("": without end), and for how many ms what is gone is still told of; or `forget` and a counter.
+local time = redis.call('TIME')
+local now = tonumber(time[1]) * 1000000 + tonumber(time[2])
+local now_ms, swept = math.floor(now / 1000), tonumber(ARGV[5])
+local function after_all_others(key)
+  local last = redis.call('ZREVRANGE', key, 0, 0, 'WITHSCORES')[2]
+  return string.format('%.0f', math.max(now, last and tonumber(last) + 1 or 0))
+end
+if ARGV[1] == 'forget' then
+  redis.call('ZADD', KEYS[4], after_all_others(KEYS[4]), ARGV[2])
+  redis.call('ZREMRANGEBYSCORE', KEYS[4], '-inf', string.format('%.0f', now - swept * 1000))
+  redis.call('PEXPIRE', KEYS[4], 2 * swept)
+  return 1
+end
+for _, ended in ipairs(redis.call('ZRANGEBYSCORE', KEYS[3], '-inf', now_ms, 'LIMIT', 0, 100)) do
+  redis.call('HDEL', KEYS[1], ended)
+  redis.call('ZREM', KEYS[2], ended)
+  redis.call('ZREM', KEYS[3], ended)
+end
+redis.call('ZREM', KEYS[3], ARGV[2])
+local was = redis.call('HEXISTS', KEYS[1], ARGV[2])
+if ARGV[3] == '' then
+  redis.call('HDEL', KEYS[1], ARGV[2])
+  redis.call('ZADD', KEYS[3], string.format('%.0f', now_ms + swept), ARGV[2])
+else
+  redis.call('HSET', KEYS[1], ARGV[2], ARGV[3])
+  if ARGV[4] ~= '' then redis.call('ZADD', KEYS[3], ARGV[4], ARGV[2]) end
+end
+redis.call('ZADD', KEYS[2], after_all_others(KEYS[2]), ARGV[2])
+return was
+"""
+
+CHANGES = """
+-- What has changed. KEYS as for `override`; ARGV: since when overrides, since when counters that were reset, and how many of each at most.
+-- Gives of each override its field, when, and what it holds; of each counter its key and when; and how many overrides are told of in all.
+local function since(key, when)
+  return redis.call('ZRANGEBYSCORE', key, '(' .. when, '+inf', 'WITHSCORES', 'LIMIT', 0, ARGV[3])
+end
+local changed, told = since(KEYS[2], ARGV[1]), {}
+for place = 1, #changed, 2 do
+  told[#told + 1] = changed[place]
+  told[#told + 1] = changed[place + 1]
+  told[#told + 1] = redis.call('HGET', KEYS[1], changed[place]) or ''
+end
+return {told, since(KEYS[4], ARGV[2]), redis.call('ZCARD', KEYS[2])}
+"""
+
+
 class Script(NamedTuple):
     """A script and the name under which a server knows it."""
 
@@ -385,6 +435,8 @@ def scripts() -> dict[str, Script]:
         script("reset", f"local TOO_LATE = {TOO_LATE}", RESET),
         script("init", _counts(algorithms().values()), INIT),
         script("beat", BEAT),
+        script("override", OVERRIDE),
+        script("changes", CHANGES),
     )
     return {one.name: one for one in all_of_them}
 

@@ -48,9 +48,12 @@ class Plans:
                 self._known.clear()
             id = wire_text(meter.id)
             plan = self._plans[meter] = Plan(id, id + b"|", wire_limit(meter))
-            if self._known.get(id) != plan.limit:
-                self._known[id] = plan.limit
-                self._told(id, meter)
+            # Of a rule's tiers and overrides, others are told of one: who has no tier of his own there is limited by it.
+            first = meter if meter.family is None else meter.family.first or meter
+            limit = plan.limit if first is meter else wire_limit(first)
+            if self._known.get(id) != limit:
+                self._known[id] = limit
+                self._told(id, first)
         return plan
 
     def keys(self, charges: Charges) -> list[bytes]:

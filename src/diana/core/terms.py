@@ -1,0 +1,180 @@
+"""Under which numbers a request is charged: a rule's own, its tier's, or those of a single client.
+
+Which of them is asked is no part of a counter's identity: who changes plans keeps what was counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from diana.core.actor import Identity
+from diana.core.charge import checked_cost
+from diana.core.errors import ConfigError
+from diana.core.limit import Limit, checked_limit, limit_from_spelling
+from diana.core.meter import Family, Meter, meter_from_limit
+from diana.core.path import Reading
+from diana.core.request import Request
+
+if TYPE_CHECKING:
+    from diana.core.rule import Rule
+
+MOST_BY_CODE = 10_000
+"""Limits that functions of the request have returned, made ready."""
+
+
+class Tiers(NamedTuple):
+    """Numbers by what a request's tier is; for all others there is the rule's own meter."""
+
+    identity: Identity
+    meters: Mapping[str, Meter]
+
+    def meter(self, request: Request, otherwise: Meter) -> Meter:
+        """A tier that is unknown, missing, or could not be found out is `else`."""
+        try:
+            tier = self.identity(request)
+        except Exception:
+            return otherwise
+        return otherwise if tier is None else self.meters.get(tier, otherwise)
+
+
+class Override(NamedTuple):
+    """Other numbers for a single client."""
+
+    rpu: int
+    burst: int | None = None
+    until_us: int | None = None
+    """Until when, by the wall clock; None: without end."""
+
+
+class Functions(NamedTuple):
+    """What code decides for each request, instead of a number in a file."""
+
+    limit: Callable[[Request], Any] | None = None
+    """Gives a spelling such as `100/minute`."""
+    allow: Callable[[Request], Any] | None = None
+    """True: the rule leaves this request alone."""
+    cost: Callable[[Request], Any] | None = None
+
+
+def why_left_alone(
+    rule: Rule, request: Request, readings: tuple[Reading, ...] | None
+) -> str | None:
+    """Which list says that a rule is not for this request; None if it is."""
+    for roster in rule.allow:
+        found = roster.leaves_alone(request, readings)
+        if found is not None:
+            return f"its allow list has the request's {found}"
+    for roster in rule.only:
+        if not roster.is_for(request, readings):
+            listed = " or ".join(entry.spelling for entry in roster.entries)
+            return f"its only list has not the request's {listed}"
+    functions = rule.functions
+    if functions is not None and functions.allow is not None and functions.allow(request):
+        return "its allow function says so"
+    return None
+
+
+def meter_with(meter: Meter, override: Override) -> Meter:
+    """The same counter under other numbers."""
+    limit = checked_limit(override.rpu, meter.limit.unit_us)
+    options = dict(meter.options)
+    if override.burst is not None:
+        if "burst" not in meter.algorithm.options:
+            raise ConfigError(
+                f"{meter.algorithm.spelling} ({meter.algorithm.code}) has no burst; remove it",
+                path="burst",
+            )
+        options["burst"] = override.burst
+    params = meter.algorithm.params(limit, **options)
+    family = family_of(meter)
+    other = Meter(meter.id, limit, meter.algorithm, params, options, meter.when_down, family)
+    family.include(other)
+    return other
+
+
+def family_of(meter: Meter) -> Family:
+    """The one it belongs to, from now on if not before."""
+    if meter.family is None:
+        family = Family()
+        family.include(meter)
+        meter.family = family
+    return meter.family
+
+
+class LiveOverrides:
+    """Overrides that come and go while rules stay: from code, or from the store. By the rule's name and the key that is counted."""
+
+    def __init__(self) -> None:
+        self.by_rule: dict[str, dict[str, Override]] = {}
+        """Empty if there is none at all: looked at for every request."""
+        self._meters: dict[tuple[Meter, int, int | None], Meter | None] = {}
+
+    def __len__(self) -> int:
+        return sum(map(len, self.by_rule.values()))
+
+    def set(self, rule: str, key: str, override: Override | None) -> None:
+        """None: no longer."""
+        if override is not None:
+            self.by_rule.setdefault(rule, {})[key] = override
+            return
+        of_rule = self.by_rule.get(rule, {})
+        of_rule.pop(key, None)
+        if not of_rule:
+            self.by_rule.pop(rule, None)
+
+    def replace(self, others: LiveOverrides) -> None:
+        """All at once; whoever holds on to this sees the others from now on."""
+        self.by_rule = others.by_rule
+
+    def meter(self, rule: Rule, key: str, now: int) -> Meter | None:
+        of_rule = self.by_rule.get(rule.name)
+        override = None if of_rule is None else of_rule.get(key)
+        if override is None or (override.until_us is not None and now >= override.until_us):
+            return None
+        wanted = (rule.meter, override.rpu, override.burst)
+        if wanted not in self._meters:
+            if len(self._meters) >= 2 * MOST_BY_CODE:
+                self._meters.clear()
+            try:
+                self._meters[wanted] = meter_with(rule.meter, override)
+            except ConfigError:  # not for this algorithm: the rule's own numbers hold
+                self._meters[wanted] = None
+        return self._meters[wanted]
+
+    def forget_meters(self) -> None:
+        """Other rules have come, with other meters."""
+        self._meters.clear()
+
+
+class MetersByCode:
+    """Limits as functions return them, made ready once."""
+
+    def __init__(self) -> None:
+        self._meters: dict[tuple[Meter, str], Meter] = {}
+
+    def meter(self, own: Meter, spelling: str) -> Meter:
+        known = self._meters.get((own, spelling))
+        if known is None:
+            limit = limit_from_spelling(spelling)
+            if limit.unit_us == own.limit.unit_us:
+                known = meter_with(own, Override(limit.rpu))
+            else:
+                known = _of_another_unit(own, limit)
+            if len(self._meters) >= MOST_BY_CODE:
+                self._meters.clear()
+            self._meters[own, spelling] = known
+        return known
+
+
+def _of_another_unit(own: Meter, limit: Limit) -> Meter:
+    """Another counter: what was counted in a minute says nothing of an hour."""
+    name = own.id.removesuffix(meter_from_limit("", own.limit, own.algorithm, own.options).id)
+    return meter_from_limit(name, limit, own.algorithm, own.options, own.when_down)
+
+
+def cost_by_code(rule: Rule, request: Request) -> int:
+    functions = rule.functions
+    if functions is None or functions.cost is None:
+        return rule.cost
+    return checked_cost(functions.cost(request))
