@@ -31,7 +31,7 @@ def test_an_unknown_name_lists_what_there_is() -> None:
     ("group", "name", "package", "extra"),
     [
         ("observers", "prometheus", "prometheus_client", "prometheus"),
-        ("stores", "redis", "redis", "redis"),
+        ("stores", "redis", "hiredis", "redis"),
     ],
 )
 def test_a_missing_package_names_its_own_extra(
