@@ -74,6 +74,8 @@ def test_explain_as_json(new: str) -> None:
         "allowed": True,
         "most": 20,
         "remaining": 19,
+        "charge_on": None,
+        "why_limit": None,
     }
     assert explained["not_asked"] == []
 
