@@ -2,27 +2,37 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# Two stamps: all that work and tests need, and just what `make run` runs.
 READY := $(VENV)/.ready
+GATEWAY := $(VENV)/.gateway
+LOWEST := .venv-lowest
 # How many processes run tests at once; each has servers and ports of its own.
 WORKERS ?= 2
 # The site's builder has an environment of its own: nothing of it is needed for work or tests.
 SITE := build/site-venv
 
+# What meets other packages; `make test` runs it against the newest of them, `make lowest` against the lowest.
+INTEGRATION := tests/middleware tests/gateway tests/telemetry tests/cli
+
 .DEFAULT_GOAL := help
-.PHONY: help setup run test shake soak lint bench docs site clean
+.PHONY: help setup run test lowest shake soak lint bench docs site clean
 
 help:  ## show this
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## */\t/' | expand -t 12
 
 setup: $(READY)  ## create .venv and install Diana with all it needs for work and tests
 
-run: $(READY)  ## run the gateway in front of a small sample service
+run: $(GATEWAY)  ## run the gateway in front of a small sample service
 	$(BIN)/diana gateway --sample --rules examples/diana.yaml
 
 test: $(READY) lint  ## lint, type-check and run all tests
 	./.ci/install servers
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not alone"
 	$(BIN)/python -m pytest -m alone
+
+lowest: $(LOWEST)/.ready  ## run the integration tests against the lowest versions that pyproject.toml allows
+	./.ci/install servers
+	$(LOWEST)/bin/python -m pytest -n $(WORKERS) --dist loadfile -m "not alone" $(INTEGRATION)
 
 shake: $(READY)  ## run tests again and again on a machine that misbehaves; ARGS="--seconds 600 tests/gateway" chooses
 	./.ci/install servers
@@ -49,7 +59,7 @@ site: $(SITE)/.ready  ## build the documentation as a web site with a search, in
 	@echo 'Read it with: python3 -m http.server --directory site'
 
 clean:  ## remove what was made
-	rm -rf $(VENV) build dist site src/*.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage
+	rm -rf $(VENV) $(LOWEST) build dist site src/*.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(READY): pyproject.toml .ci/install
@@ -57,6 +67,21 @@ $(READY): pyproject.toml .ci/install
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
 	$(BIN)/python -m pip install --quiet --editable '.[all]' --group dev --group bench
+	@touch $@ $(GATEWAY)
+
+$(GATEWAY): pyproject.toml .ci/install
+	@echo "installing Diana's gateway into $(VENV); what work and tests need comes with make setup"
+	./.ci/install python
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --editable '.[gateway]'
+	@touch $@
+
+$(LOWEST)/.ready: pyproject.toml .ci/install .ci/lowest
+	./.ci/install python
+	$(PYTHON) -m venv $(LOWEST)
+	$(LOWEST)/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
+	$(PYTHON) .ci/lowest > $(LOWEST)/lowest.txt
+	$(LOWEST)/bin/python -m pip install --quiet --editable '.[all]' --group dev --constraint $(LOWEST)/lowest.txt
 	@touch $@
 
 $(SITE)/.ready: pyproject.toml

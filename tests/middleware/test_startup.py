@@ -100,7 +100,7 @@ def test_the_failure_of_the_start_has_the_words_of_the_error(tmp_path: Path) -> 
 def test_what_is_wrong_in_code_fails_the_start_too() -> None:
     rules = policy("url: /\nrules: [{unit: minute, rpu: 1}]")
     for options in ({"account": "X-User"}, {"denied": 429}, {"store": "nowhere://"}):
-        app: Any = Starlette(middleware=[Middleware(RateLimitMiddleware, rules, **options)])
+        app: Any = Starlette(middleware=[Middleware(RateLimitMiddleware, rules=rules, **options)])
         (sent,) = asyncio.run(started(app))
         assert sent["type"] == "lifespan.startup.failed"
 

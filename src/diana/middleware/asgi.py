@@ -30,6 +30,7 @@ from diana.middleware.delay import WAITING, DelayedRequest, deny_instead
 from diana.middleware.identity import Finder, Finders, afind
 from diana.middleware.opening import check_options, open_guard
 from diana.middleware.outcome import Outcome
+from diana.middleware.workers import warn_after_fork, warn_of_several_workers
 from diana.waiting import Timer
 
 Scope = MutableMapping[str, Any]
@@ -131,6 +132,7 @@ class RateLimitMiddleware:
             # app without one. They would start, and answer every request with 500.
             self._failure = error
             return
+        warn_of_several_workers(self.guard)
         self._timer = Timer(self.guard.clock)
         self._finders = self.finders if self.finders else None
         policy = self.guard.policy
@@ -258,6 +260,7 @@ class RateLimitMiddleware:
                 await self.guard.close()
             await send(message)
 
+        warn_after_fork(self.guard)
         if self._closed:
             self.guard, self._closed = self._open(), False
         await self.app(scope, receive, noticing)

@@ -23,6 +23,7 @@ from django.utils.module_loading import import_string
 from diana.core.errors import ConfigError
 from diana.core.verdict import Verdict
 from diana.guard import AsyncGuard, Guard
+from diana.middleware import workers
 from diana.middleware.answer import Answers, Fields
 from diana.middleware.at_hand import (
     MIDDLEWARE,
@@ -63,13 +64,17 @@ class RateLimitMiddleware:
             self.guard = open_guard(Guard, *options)
             self.finders = Finders(*map(called, finders))
             self._denied = called(denied)
-        self._answers = Answers((self.aguard if self._is_async else self.guard).policy)
+        opened = self.aguard if self._is_async else self.guard
+        workers.warn_of_several_workers(opened)
+        self._answers = Answers(opened.policy)
         self._timer = Timer(clock)
 
     def __call__(self, asked: HttpRequest) -> Any:
         if self._is_async:
             return self._acall(asked)
         request, guard = environ_request(asked), self.guard
+        if workers.after_fork:
+            workers.warn_after_fork(guard)
         if self.finders:
             needed = self.finders.needed(guard.policy, request)
             request.identities = {kind: find(finder, asked) for kind, finder in needed.items()}

@@ -97,6 +97,10 @@ class RateLimit(RouteLimit):
         raise RateLimitExceeded(denial, verdict)
 
 
+# FastAPI reads them to know what to hand over, and before 0.121 does not find the names of strings on an object.
+RateLimit.__call__.__annotations__.update(connection=HTTPConnection, response=Response)
+
+
 async def answer(request: Request, error: Exception) -> Response:
     """Diana's own answer: `app.add_exception_handler(RateLimitExceeded, answer)`."""
     assert isinstance(error, RateLimitExceeded)  # noqa: S101  # it is registered for nothing else

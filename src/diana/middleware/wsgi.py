@@ -16,6 +16,7 @@ from diana.core.contracts import Client, Clock, Observer, Store
 from diana.core.policy import Policy
 from diana.core.request import Request, one_of
 from diana.guard import Guard
+from diana.middleware import workers
 from diana.middleware.answer import Answers, Fields
 from diana.middleware.at_hand import (
     MIDDLEWARE,
@@ -143,6 +144,7 @@ class RateLimitMiddleware:
         self._finders = self.finders if self.finders else None
         self._denied = checked_denied(denied)
         self.guard = guard or open_guard(Guard, rules, store, clock, observers)
+        workers.warn_of_several_workers(self.guard)
         self._timer = Timer(self.guard.clock)
         self._answers = Answers(self.guard.policy)
 
@@ -152,6 +154,8 @@ class RateLimitMiddleware:
             return self.app(environ, start_response)
         request = EnvironRequest(environ)
         guard = self.guard
+        if workers.after_fork:
+            workers.warn_after_fork(guard)
         if self._finders is not None:
             needed = self._finders.needed(guard.policy, request)
             request.identities = {kind: find(finder, request) for kind, finder in needed.items()}
