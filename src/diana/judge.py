@@ -24,6 +24,7 @@ from diana.core.policy import Policy, unknown_rule
 from diana.core.request import Contradiction, Request
 from diana.core.rule import Rule
 from diana.core.terms import (
+    LiveOverride,
     LiveOverrides,
     MetersByCode,
     Override,
@@ -45,6 +46,8 @@ SKIPPED_KEY = "-"
 """Not a key to count by: the rule leaves alone who has no identity."""
 KEYS_OF_MISSING = {"deny": REFUSED_KEY, "skip": SKIPPED_KEY, "together": NO_IDENTITY}
 REFUSED = (False, 0, NEVER, 0, 0)
+
+NO_OVERRIDES: dict[str, LiveOverride] = {}
 
 _new = tuple.__new__
 
@@ -118,8 +121,6 @@ class Judge:
     def swap(self, policy: Policy) -> None:
         """Other rules from now on; who is being judged is judged by those it began with. What was counted stays."""
         self.policy = policy
-        self.stored.forget_meters()
-        self.overrides.forget_meters()
         self._warn_if_not_shared()
 
     def _warn_if_not_shared(self) -> None:
@@ -263,54 +264,57 @@ class Judge:
         """The rules to ask, what to charge to each, and the rule that refuses who has no identity, if one does."""
         if match.readings is not None:
             return self._charges_of_readings(match, match.readings, request, now)
-        if match.varies or self.stored.by_rule or self.overrides.by_rule:
-            return self._charges_by_terms(match, request, now)
+        by_terms = match.varies or self.stored.by_rule or self.overrides.by_rule
         charges: list[Charge] = []
         complete = True
-        for rule in match.rules:
+        for rule, has_lists in match.asked:
+            if has_lists and why_left_alone(rule, request, None) is not None:
+                charges.append((rule.meter, SKIPPED_KEY, rule.cost))
+                complete = False
+                continue
             try:
                 key = rule.key_of(request)
             except Exception as error:
                 key, complete = self._key_after_error(rule, error, request), False
             if key is None:
                 key, complete = self._key_without_identity(rule, rule.missing, request), False
-            charges.append((rule.meter, key, rule.cost))
-        return (match, charges, None) if complete else _without_skipped(match, charges)
-
-    def _charges_by_terms(
-        self, match: Match, request: Request, now: int | None
-    ) -> tuple[Match, list[Charge], Rule | None]:
-        """The same where rules leave some clients alone, or have other numbers for some."""
-        charges: list[Charge] = []
-        for rule in match.rules:
-            if rule.varies and why_left_alone(rule, request, None) is not None:
-                charges.append((rule.meter, SKIPPED_KEY, rule.cost))
-            else:
-                key = self._key(rule, request)
+            if by_terms:
                 charges.append(self._charge(rule, key, request, now))
-        return _without_skipped(match, charges)
+            else:
+                charges.append((rule.meter, key, rule.cost))
+        return (match, charges, None) if complete else _without_skipped(match, charges)
 
     def _charge(self, rule: Rule, key: str, request: Request, now: int | None) -> Charge:
         """Under the numbers that hold for this client: the store's override, the code's, the file's, its tier's, the rule's own."""
-        meter = rule.meter
-        if rule.overrides or self.stored.by_rule or self.overrides.by_rule:
-            other = self._override(rule, key, wall_us() if now is None else now)
-            if other is not None:
-                return other, key, cost_by_code(rule, request)
+        functions = rule.functions
+        cost = rule.cost if functions is None else cost_by_code(rule, request)
+        live = None
+        if self.stored.by_rule:
+            live = self.stored.by_rule.get(rule.name, NO_OVERRIDES).get(key)
+            if live is not None and live.until_us is not None:
+                live = live if self._is_before(now, live.until_us) else None
+        if live is None and self.overrides.by_rule:
+            live = self.overrides.by_rule.get(rule.name, NO_OVERRIDES).get(key)
+            if live is not None and live.until_us is not None:
+                live = live if self._is_before(now, live.until_us) else None
+        if live is not None:
+            meter = live.ready if live.beside is rule.meter else live.make_ready(rule.meter)
+            if meter is not None:
+                return meter, key, cost
+        if rule.overrides:
+            written = rule.overrides.get(key)
+            if written is not None and (
+                written.until_us is None or self._is_before(now, written.until_us)
+            ):
+                return written.meter, key, cost
         if rule.tiers is not None:
-            meter = rule.tiers.meter(request, meter)
-        elif rule.functions is not None and rule.functions.limit is not None:
-            meter = self._by_code.meter(meter, rule.functions.limit(request))
-        return meter, key, cost_by_code(rule, request)
+            return rule.tiers.meter(request, rule.meter), key, cost
+        if functions is not None and functions.limit is not None:
+            return self._by_code.meter(rule.meter, functions.limit(request)), key, cost
+        return rule.meter, key, cost
 
-    def _override(self, rule: Rule, key: str, now: int) -> Meter | None:
-        for live in (self.stored, self.overrides):
-            if live.by_rule and (meter := live.meter(rule, key, now)) is not None:
-                return meter
-        own = rule.overrides.get(key)
-        return (
-            own.meter if own is not None and (own.until_us is None or now < own.until_us) else None
-        )
+    def _is_before(self, now: int | None, until_us: int) -> bool:
+        return (wall_us() if now is None else now) < until_us
 
     def _charges_of_readings(
         self, match: Match, readings: tuple[Reading, ...], request: Request, now: int | None
@@ -450,7 +454,9 @@ class Judge:
                 break
         meters = match.meters
         if match.varies or self.stored.by_rule or self.overrides.by_rule:
-            meters = tuple([charge[0] for charge in charges])
+            meters = (
+                (charges[0][0],) if len(charges) == 1 else tuple([charge[0] for charge in charges])
+            )
         version, answers = policy.version, tuple(decisions)
         verdict: Verdict = _new(
             Verdict,

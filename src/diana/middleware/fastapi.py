@@ -33,6 +33,7 @@ from diana.core.verdict import Verdict
 from diana.guard import AsyncGuard
 from diana.middleware.answer import Answers, Denial, Fields, detail_of
 from diana.middleware.asgi import SINGLE, TRY_AGAIN_LATER, ScopeRequest
+from diana.middleware.by_request import RequestFunctions
 from diana.middleware.delay import WAITING, deny_instead
 from diana.middleware.identity import Finder, afind
 from diana.middleware.wsgi import lines_from_fields
@@ -43,6 +44,10 @@ CHARGED = "diana.charged"
 """In the scope: what this request was charged by earlier limits of its route."""
 ENFORCED = "diana.enforced"
 """In the scope: what limits that ran before the body was read say, by limit."""
+FOUND = "diana.found"
+"""In the scope: what functions of the request said of it, for the limit that is being asked."""
+ANY_LIMIT = "1/minute"
+"""Where a function says it: only its place is taken."""
 EXEMPT = "__diana_exempt__"
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -67,19 +72,21 @@ class RateLimit:
     """`@app.get("/", dependencies=[Depends(RateLimit("10/minute"))])`.
 
     `actor` is spelled as in a rules file (`ip`, `header X-Api-Key`, a list of them), or a function of the request, plain or async. One
-    RateLimit is one count, however many routes use it.
+    RateLimit is one count, however many routes use it. `limit`, `allow` (true: left alone) and `cost` may be functions of the request
+    too.
     """
 
     def __init__(
         self,
-        limit: str,
+        limit: str | Callable[[Any], Any],
         *,
         actor: str | Sequence[str] | Finder = "ip",
+        allow: Callable[[Any], Any] | None = None,
         status: int = 429,
         body: str | None = None,
         headers: Sequence[str] = ("ietf", "retry-after"),
         algo: str = "TB",
-        cost: int = 1,
+        cost: int | Callable[[Any], Any] = 1,
         missing: str = "ip",
         trusted_proxies: Sequence[str] = (),
         store: str | Store | Client | None = None,
@@ -90,12 +97,21 @@ class RateLimit:
     ) -> None:
         if store is not None and name is None:
             raise ConfigError("others count in this store too; give the limit a name=")
+        if "charge_on" in algorithm_options:
+            raise ConfigError(
+                "a dependency does not see the answer's status; write charge_on in a rules file, for the middleware"
+            )
+        if callable(limit) and name is None:
+            raise ConfigError(
+                "a limit that is a function has no spelling of its own; give it a name="
+            )
+        self._functions = RequestFunctions(limit=limit, allow=allow, cost=cost)
         self._finder = actor if callable(actor) else None
         spelled = "account" if callable(actor) else actor
         rule = {
             "actor": spelled if isinstance(spelled, str) else list(spelled),
             "algo": algo,
-            "cost": cost,
+            "cost": 1 if callable(cost) else cost,
             "missing": missing,
             "scope": "local" if store is None else "global",
             **algorithm_options,
@@ -103,7 +119,10 @@ class RateLimit:
         response: dict[str, Any] = {"status": status, "headers": list(headers)}
         if body is not None:
             response["body"] = body
-        policy = _policy(limit, name, rule, response, trusted_proxies)
+        spelling = ANY_LIMIT if callable(limit) else limit
+        policy = _policy(spelling, name, rule, response, trusted_proxies)
+        if self._functions:
+            policy = self._functions.policy(policy, lambda request: request.scope[FOUND])
         self.guard = AsyncGuard(policy, store, clock=clock, observers=observers)
         self._answers = Answers(policy)
         self._timer = Timer(clock)
@@ -126,6 +145,8 @@ class RateLimit:
         request = ScopeRequest(connection.scope)
         if self._finder is not None:
             request.identities = {"account": await afind(self._finder, _request_of(connection))}
+        if self._functions:
+            connection.scope[FOUND] = await self._functions.afind(_request_of(connection))
         verdict = await self.guard.check(request)
         charged: list[tuple[AsyncGuard, Verdict]] = connection.scope.setdefault(CHARGED, [])
         if verdict.delay and WAITING.is_full:
