@@ -14,7 +14,13 @@ from diana.core.path import Reading
 from diana.core.policy import Policy
 from diana.core.request import Contradiction, Request
 from diana.core.rule import Rule
-from diana.core.terms import LiveOverrides, MetersByCode, cost_by_code, why_left_alone
+from diana.core.terms import (
+    LiveOverride,
+    LiveOverrides,
+    MetersByCode,
+    cost_by_code,
+    why_left_alone,
+)
 from diana.stores.clock import wall_us
 
 log = logging.getLogger("diana")
@@ -26,6 +32,8 @@ REFUSED_KEY = "!"
 SKIPPED_KEY = "-"
 """Not a key to count by: the rule leaves alone who has no identity."""
 KEYS_OF_MISSING = {"deny": REFUSED_KEY, "skip": SKIPPED_KEY, "together": NO_IDENTITY}
+
+NO_OVERRIDES: dict[str, LiveOverride] = {}
 
 Charge = tuple[Meter, str, int]
 """As a store takes it."""
@@ -49,57 +57,55 @@ class Charging:
         proxies = policy.settings.proxies
         if match.readings is not None:
             return self._charges_of_readings(match, match.readings, proxies, request, now)
-        if match.varies or self._stored.by_rule or self._overrides.by_rule:
-            return self._charges_by_terms(match, proxies, request, now)
+        by_terms = match.varies or self._stored.by_rule or self._overrides.by_rule
         charges: list[Charge] = []
         complete = True
-        for rule in match.rules:
+        for rule, has_lists in match.asked:
+            if has_lists and why_left_alone(rule, request, None) is not None:
+                charges.append((rule.meter, SKIPPED_KEY, rule.cost))
+                complete = False
+                continue
             try:
                 key = rule.key_of(request)
             except Exception as error:
                 key, complete = self._key_after_error(rule, error, proxies, request), False
             if key is None:
-                key, complete = (
-                    self._key_without_identity(rule, rule.missing, proxies, request),
-                    False,
-                )
-            charges.append((rule.meter, key, rule.cost))
-        return (match, charges, None) if complete else _without_skipped(match, charges)
-
-    def _charges_by_terms(
-        self, match: Match, proxies: Proxies, request: Request, now: int | None
-    ) -> tuple[Match, list[Charge], Rule | None]:
-        """The same where rules leave some clients alone, or have other numbers for some."""
-        charges: list[Charge] = []
-        for rule in match.rules:
-            if rule.varies and why_left_alone(rule, request, None) is not None:
-                charges.append((rule.meter, SKIPPED_KEY, rule.cost))
-            else:
-                key = self._key(rule, proxies, request)
+                key = self._key_without_identity(rule, rule.missing, proxies, request)
+                complete = False
+            if by_terms:
                 charges.append(self._charge(rule, key, request, now))
-        return _without_skipped(match, charges)
+            else:
+                charges.append((rule.meter, key, rule.cost))
+        return (match, charges, None) if complete else _without_skipped(match, charges)
 
     def _charge(self, rule: Rule, key: str, request: Request, now: int | None) -> Charge:
         """Under the numbers that hold for this client: the store's override, the code's, the file's, its tier's, the rule's own."""
-        meter = rule.meter
-        if rule.overrides or self._stored.by_rule or self._overrides.by_rule:
-            other = self._override(rule, key, wall_us() if now is None else now)
-            if other is not None:
-                return other, key, cost_by_code(rule, request)
+        functions = rule.functions
+        cost = rule.cost if functions is None else cost_by_code(rule, request)
+        live = None
+        if self._stored.by_rule:
+            live = self._stored.by_rule.get(rule.name, NO_OVERRIDES).get(key)
+            if live is not None and live.until_us is not None:
+                live = live if _is_before(now, live.until_us) else None
+        if live is None and self._overrides.by_rule:
+            live = self._overrides.by_rule.get(rule.name, NO_OVERRIDES).get(key)
+            if live is not None and live.until_us is not None:
+                live = live if _is_before(now, live.until_us) else None
+        if live is not None:
+            meter = live.ready if live.beside is rule.meter else live.make_ready(rule.meter)
+            if meter is not None:
+                return meter, key, cost
+        if rule.overrides:
+            written = rule.overrides.get(key)
+            if written is not None and (
+                written.until_us is None or _is_before(now, written.until_us)
+            ):
+                return written.meter, key, cost
         if rule.tiers is not None:
-            meter = rule.tiers.meter(request, meter)
-        elif rule.functions is not None and rule.functions.limit is not None:
-            meter = self._by_code.meter(meter, rule.functions.limit(request))
-        return meter, key, cost_by_code(rule, request)
-
-    def _override(self, rule: Rule, key: str, now: int) -> Meter | None:
-        for live in (self._stored, self._overrides):
-            if live.by_rule and (meter := live.meter(rule, key, now)) is not None:
-                return meter
-        own = rule.overrides.get(key)
-        return (
-            own.meter if own is not None and (own.until_us is None or now < own.until_us) else None
-        )
+            return rule.tiers.meter(request, rule.meter), key, cost
+        if functions is not None and functions.limit is not None:
+            return self._by_code.meter(rule.meter, functions.limit(request)), key, cost
+        return rule.meter, key, cost
 
     def _charges_of_readings(
         self,
@@ -167,6 +173,10 @@ class Charging:
         if rule.name not in self._logged:
             self._logged.add(rule.name)
             log.warning("finding the %s of rule %r failed: %r", rule.actor, rule.name, error)
+
+
+def _is_before(now: int | None, until_us: int) -> bool:
+    return (wall_us() if now is None else now) < until_us
 
 
 def _without_skipped(

@@ -125,8 +125,6 @@ class Judge:
     def swap(self, policy: Policy) -> None:
         """Other rules from now on; who is being judged is judged by those it began with. What was counted stays."""
         self.policy = policy
-        self.stored.forget_meters()
-        self.overrides.forget_meters()
         self._warn_if_not_shared()
 
     def _warn_if_not_shared(self) -> None:
@@ -356,7 +354,9 @@ class Judge:
                 break
         meters = match.meters
         if match.varies or self.stored.by_rule or self.overrides.by_rule:
-            meters = tuple([charge[0] for charge in charges])
+            meters = (
+                (charges[0][0],) if len(charges) == 1 else tuple([charge[0] for charge in charges])
+            )
         version, answers = policy.version, tuple(decisions)
         verdict: Verdict = _new(
             Verdict,

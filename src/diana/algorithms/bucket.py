@@ -73,7 +73,9 @@ class BucketParams:
     @property
     def numbers(self) -> tuple[int, ...]:
         scale = (self.per, self.leak, self.drain, self.tick)
-        return (self.capacity, self.free, *scale, self.limit, self.ceiling)
+        own = (self.capacity, self.free, *scale, self.limit)
+        # Without tiers the ceiling is the capacity, and left out: as others have always written it.
+        return own if self.ceiling == self.capacity else (*own, self.ceiling)
 
 
 LUA = """

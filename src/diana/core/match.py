@@ -36,6 +36,7 @@ class Match:
         "_picked",
         "announcement",
         "announcements",
+        "asked",
         "by_outcome",
         "enforced",
         "kinds",
@@ -66,6 +67,8 @@ class Match:
         """The rules' own; a request may be asked under others."""
         self.varies = any(rule.varies for rule in rules)
         """Which of them are asked, and under which numbers, is another question for every request."""
+        self.asked = tuple([(rule, rule.has_lists) for rule in rules])
+        """Each with whether it leaves some clients alone."""
         self.by_outcome = any(rule.charge_on is not None for rule in rules)
         """Some charge by the answer's status."""
         self.one_call = not self.shadows and not (self.local and self.shared)

@@ -27,6 +27,7 @@ class Request:
     __slots__ = (
         "_fields",
         "_segments",
+        "found",
         "headers",
         "identities",
         "identity_errors",
@@ -36,6 +37,9 @@ class Request:
         "peer",
         "query",
     )
+
+    found: dict[str, Any]
+    """What functions of a route's limit said of it; not there where it has none."""
 
     def __init__(
         self,

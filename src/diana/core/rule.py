@@ -71,6 +71,12 @@ class Rule:
         )
 
     @property
+    def has_lists(self) -> bool:
+        """It may leave a client alone."""
+        by_code = self.functions is not None and self.functions.allow is not None
+        return bool(self.allow or self.only) or by_code
+
+    @property
     def varies(self) -> bool:
         """Whether it is asked, and under which numbers, depends on more of the request than its key."""
         return bool(

@@ -102,13 +102,33 @@ def family_of(meter: Meter) -> Family:
     return meter.family
 
 
+class LiveOverride:
+    """An override and, once it was asked for, its meter: beside the meter of the rule that asked."""
+
+    __slots__ = ("beside", "override", "ready", "until_us")
+
+    def __init__(self, override: Override) -> None:
+        self.override = override
+        self.until_us = override.until_us
+        self.beside: Meter | None = None
+        self.ready: Meter | None = None
+        """None: it is not for this algorithm, so the rule's own numbers hold."""
+
+    def make_ready(self, own: Meter) -> Meter | None:
+        try:
+            self.ready = meter_with(own, self.override)
+        except ConfigError:
+            self.ready = None
+        self.beside = own
+        return self.ready
+
+
 class LiveOverrides:
     """Overrides that come and go while rules stay: from code, or from the store. By the rule's name and the key that is counted."""
 
     def __init__(self) -> None:
-        self.by_rule: dict[str, dict[str, Override]] = {}
+        self.by_rule: dict[str, dict[str, LiveOverride]] = {}
         """Empty if there is none at all: looked at for every request."""
-        self._meters: dict[tuple[Meter, int, int | None], Meter | None] = {}
 
     def __len__(self) -> int:
         return sum(map(len, self.by_rule.values()))
@@ -116,7 +136,7 @@ class LiveOverrides:
     def set(self, rule: str, key: str, override: Override | None) -> None:
         """None: no longer."""
         if override is not None:
-            self.by_rule.setdefault(rule, {})[key] = override
+            self.by_rule.setdefault(rule, {})[key] = LiveOverride(override)
             return
         of_rule = self.by_rule.get(rule, {})
         of_rule.pop(key, None)
@@ -126,25 +146,6 @@ class LiveOverrides:
     def replace(self, others: LiveOverrides) -> None:
         """All at once; whoever holds on to this sees the others from now on."""
         self.by_rule = others.by_rule
-
-    def meter(self, rule: Rule, key: str, now: int) -> Meter | None:
-        of_rule = self.by_rule.get(rule.name)
-        override = None if of_rule is None else of_rule.get(key)
-        if override is None or (override.until_us is not None and now >= override.until_us):
-            return None
-        wanted = (rule.meter, override.rpu, override.burst)
-        if wanted not in self._meters:
-            if len(self._meters) >= 2 * MOST_BY_CODE:
-                self._meters.clear()
-            try:
-                self._meters[wanted] = meter_with(rule.meter, override)
-            except ConfigError:  # not for this algorithm: the rule's own numbers hold
-                self._meters[wanted] = None
-        return self._meters[wanted]
-
-    def forget_meters(self) -> None:
-        """Other rules have come, with other meters."""
-        self._meters.clear()
 
 
 class MetersByCode:
@@ -174,6 +175,7 @@ def _of_another_unit(own: Meter, limit: Limit) -> Meter:
 
 
 def cost_by_code(rule: Rule, request: Request) -> int:
+    """Of a rule that has functions."""
     functions = rule.functions
     if functions is None or functions.cost is None:
         return rule.cost

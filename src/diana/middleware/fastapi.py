@@ -64,7 +64,8 @@ class RateLimit(RouteLimit):
     """`@app.get("/", dependencies=[Depends(RateLimit("10/minute"))])`.
 
     `actor` is spelled as in a rules file (`ip`, `header X-Api-Key`, a list of them), or a function of the request, plain or async. One
-    RateLimit is one count, however many routes use it.
+    RateLimit is one count, however many routes use it. `limit`, `allow` (true: left alone) and `cost` may be functions of the request
+    too.
     """
 
     @property

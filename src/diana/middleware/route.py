@@ -10,7 +10,7 @@ Several on one route are all or nothing: what earlier ones charged is given back
 from __future__ import annotations
 
 import json
-from collections.abc import MutableMapping, Sequence
+from collections.abc import Callable, MutableMapping, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import count
@@ -28,6 +28,7 @@ from diana.core.verdict import Verdict
 from diana.guard import AsyncGuard, Guard
 from diana.middleware.answer import Answers, Denial, Fields
 from diana.middleware.at_hand import CHARGED, MIDDLEWARE, VERDICT, Denied, checked_denied
+from diana.middleware.by_request import RequestFunctions
 from diana.middleware.delay import WAITING, deny_instead
 from diana.middleware.identity import Finder, Finders, afind, find
 from diana.sources.rules import rules_from_bytes
@@ -36,6 +37,9 @@ from diana.waiting import Timer
 TOO_MANY_REQUESTS = 429
 CLASSIC_STATUS = Answer().status
 """Of a rules file that says nothing else: routes then answer 429."""
+
+ANY_LIMIT = "1/minute"
+"""Where a function says it: only its place is taken."""
 
 _unnamed = count(1)
 
@@ -65,19 +69,21 @@ class RouteLimit:
     """`limit` is spelled `5/minute`, or several as `5/second; 100/hour`.
 
     `actor` is spelled as in a rules file (`ip`, `header X-Api-Key`, a list of them), or a function of the framework's request.
-    `counter` is the name it counts under if there is no `name`: the view's.
+    `limit`, `allow` (true: left alone) and `cost` may be functions of it too. `counter` is the name it counts under if there is no
+    `name`: the view's.
     """
 
     def __init__(
         self,
-        limit: str,
+        limit: str | Callable[[Any], Any],
         *,
         actor: str | Sequence[str] | Finder = "ip",
+        allow: Callable[[Any], Any] | None = None,
         status: int | None = None,
         body: str | None = None,
         headers: Sequence[str] | None = None,
         algo: str = "TB",
-        cost: int = 1,
+        cost: int | Callable[[Any], Any] = 1,
         missing: str | None = None,
         trusted_proxies: Sequence[str] = (),
         store: str | Store | Client | None = None,
@@ -92,18 +98,27 @@ class RouteLimit:
     ) -> None:
         if store is not None and name is None and counter is None:
             raise ConfigError("others count in this store too; give the limit a name=")
+        if "charge_on" in algorithm_options:
+            raise ConfigError(
+                "a route's limit does not see the answer's status; write charge_on in a rules file, for the middleware"
+            )
+        if callable(limit) and name is None:
+            raise ConfigError(
+                "a limit that is a function has no spelling of its own; give it a name="
+            )
         self.enabled = enabled
+        self.functions = RequestFunctions(limit=limit, allow=allow, cost=cost)
         self.denied = checked_denied(denied)
         self.finder = actor if callable(actor) else None
         spelled = "account" if callable(actor) else actor
-        self._limit = limit
+        self._limit = ANY_LIMIT if callable(limit) else limit
         self._name = name
         self._named = name is not None or counter is not None
         self._counter = name or counter or f"route {next(_unnamed)}"
         self._rule = {
             "actor": spelled if isinstance(spelled, str) else list(spelled),
             "algo": algo,
-            "cost": cost,
+            "cost": 1 if callable(cost) else cost,
             **algorithm_options,
         }
         self._missing, self._scope, self._proxies = missing, scope, trusted_proxies
@@ -138,6 +153,8 @@ class RouteLimit:
         needed = self._needed(counting, request, finders)
         subject = asked if self.finder is not None else request
         request.identities = {kind: find(finder, subject) for kind, finder in needed.items()}
+        if self.functions:
+            request.found = self.functions.find(asked)
         verdict = context[VERDICT] = counting.guard.check(request)
         request.detach()
         charged: list[tuple[Guard, Verdict]] = context.setdefault(CHARGED, [])
@@ -165,6 +182,8 @@ class RouteLimit:
         needed = self._needed(counting, request, finders)
         subject = asked if self.finder is not None else request
         request.identities = {kind: await afind(finder, subject) for kind, finder in needed.items()}
+        if self.functions:
+            request.found = await self.functions.afind(asked)
         guard = counting.aguard
         verdict = await guard.check(request)
         if verdict.delay and WAITING.is_full:
@@ -248,12 +267,13 @@ class RouteLimit:
             answer = replace(answer, headers=settings.answer.headers)
         if self._body is None:
             answer = replace(answer, body=settings.answer.body)
-        return Policy(
+        policy = Policy(
             # Clients are told the limit, not where in the program it stands.
             [replace(rule, name=name) for rule, name in zip(made.rules, shown, strict=True)],
             settings=replace(made.settings, answer=answer),
             version=made.version,
         )
+        return self.functions.policy(policy) if self.functions else policy
 
     def _status_in(self, settings: Settings) -> int:
         if self._status is not None:

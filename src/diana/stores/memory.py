@@ -232,8 +232,10 @@ class MemoryStore:
         if cost is not ONE:
             checked_cost(cost)
         table = self._tables.get(meter.id)
-        if table is None or table.meter is not meter:
+        if table is None:
             table = self._table(meter)
+        elif table.meter is not meter:
+            table.meter = meter
         state = table.states.get(key)
         if state is None:
             outcome = self._meet(table, meter, storable(key), cost, now)

@@ -35,7 +35,7 @@ from diana.core.charge import WHOLE
 from diana.core.contracts import Algorithm, State
 from diana.core.limit import Limit
 from diana.core.log import Log, log_of, partial_log
-from diana.core.meter import Meter
+from diana.core.meter import Meter, Terms, params_of_tiers
 from diana.core.plugins import algorithms
 from diana.stores.redis.protocol.log_in_lua import LOG, LOG_AS_TEXT
 
@@ -308,7 +308,7 @@ INIT = """
 -- What was counted stays: a counter is converted when it is next read.
 local code, numbers = string.match(ARGV[1], '^%["([^"]+)",%[([%d,]*)%]%]$')
 local _, count = string.gsub(numbers or '', '%d+', '')
-if not code or COUNTS[code] ~= count then
+if not code or not COUNTS[code] or count < COUNTS[code][1] or count > COUNTS[code][2] then
   return redis.error_reply('DIANA a limit is written ["CODE",[numbers]], with as many numbers as the algorithm has')
 end
 redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
@@ -442,13 +442,14 @@ def scripts() -> dict[str, Script]:
 
 
 def _counts(known: Iterable[Algorithm]) -> str:
-    """How many numbers each algorithm's limits have."""
-    limit = Limit(1, 1_000_000)
-    counts = [
-        f"['{one.code}'] = {len(one.params(limit).numbers)}"
-        for one in known
-        if getattr(one, "lua", None) is not None
-    ]
+    """How many numbers each algorithm's limits have: alone, and beside other tiers."""
+    tiers: list[Terms] = [(Limit(1, 1_000_000), {}), (Limit(2, 1_000_000), {})]
+    counts = []
+    for one in known:
+        if getattr(one, "lua", None) is not None:
+            alone = len(one.params(tiers[0][0]).numbers)
+            beside: Any = params_of_tiers(one, tiers)[0]
+            counts.append(f"['{one.code}'] = {{{alone}, {len(beside.numbers)}}}")
     return f"local COUNTS = {{{', '.join(sorted(counts))}}}"
 
 
