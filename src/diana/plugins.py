@@ -11,6 +11,7 @@ from diana.core.contracts import (
     AsyncStore,
     AsyncTake,
     Clock,
+    Delaying,
     Editable,
     Edition,
     InLua,
@@ -21,6 +22,7 @@ from diana.core.contracts import (
     State,
     Store,
     Take,
+    Tiered,
 )
 from diana.core.decision import NEVER, Decision, Outcome
 from diana.core.division import divided, slowed
@@ -52,6 +54,7 @@ __all__ = [
     "Clock",
     "ConfigError",
     "Decision",
+    "Delaying",
     "Editable",
     "Edition",
     "Filter",
@@ -74,6 +77,7 @@ __all__ = [
     "StoreError",
     "Surroundings",
     "Take",
+    "Tiered",
     "Url",
     "Verdict",
     "Wrap",

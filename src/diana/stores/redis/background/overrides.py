@@ -4,6 +4,7 @@
     diana:{overrides}:changes    which of them changed when: a node asks for those since it last asked
     diana:{overrides}:ends       when an entry is to be swept away
     diana:{overrides}:forgotten  counters that were reset by hand: nodes forget that they denied them
+    diana:{overrides}:version    when anything of it changed last: all that a node reads while nothing does
 
 No decision costs a round trip for it: nodes ask with their heartbeat, once a second, so a change is heard of within two seconds.
 """
@@ -16,9 +17,10 @@ from urllib.parse import unquote
 
 from diana.core.meter import escaped
 from diana.core.terms import LiveOverrides, Override
-from diana.stores.redis.protocol.commands import Exchange, call_script
+from diana.stores.redis.protocol.commands import Exchange, call_script, command
 from diana.stores.redis.protocol.script import scripts
 
+PARTS = ("changes", "ends", "forgotten", "version")
 AT_ONCE = 500
 READ_ALL_SECONDS = 30.0
 """Who has not asked for so long may have missed what was swept away since: it reads all."""
@@ -29,7 +31,7 @@ SWEPT_MS = 60_000
 def override_keys(namespace: str) -> list[bytes]:
     """In one slot."""
     tag = f"{namespace}:{{overrides}}"
-    return [tag.encode()] + [f"{tag}:{part}".encode() for part in ("changes", "ends", "forgotten")]
+    return [tag.encode()] + [f"{tag}:{part}".encode() for part in PARTS]
 
 
 def field_of(rule: str, key: str) -> str:
@@ -77,9 +79,14 @@ class StoredOverrides:
         self._forget = forget
         self._changes_since = self._forgotten_since = "0"
         self._asked = 0.0
+        self._version: bytes | None = None
 
     def refresh(self) -> Exchange:
         """Ask for what has changed, until there is no more."""
+        version = yield from command("GET", self.keys[-1])
+        if version == self._version:
+            self._asked = monotonic()
+            return
         table = self._table
         if monotonic() - self._asked > READ_ALL_SECONDS:
             self._changes_since, table = "0", LiveOverrides()
@@ -100,4 +107,4 @@ class StoredOverrides:
             table = LiveOverrides()  # the server was emptied
         if table is not self._table:
             self._table.replace(table)
-        self._asked = monotonic()
+        self._asked, self._version = monotonic(), version

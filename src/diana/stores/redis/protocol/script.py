@@ -339,11 +339,13 @@ return {redis.call('ZCARD', KEYS[1]), time}
 
 
 OVERRIDE = """
--- KEYS: overrides, when each changed, when each is to be swept away, which counters were reset. ARGV: `set`, a field, what it is to hold
--- ("": no longer), until when in ms ("": without end), and for how many ms what is gone is still told of; or `forget` and a counter.
+-- KEYS: overrides, when each changed, when each is to be swept away, which counters were reset, when anything changed last.
+-- ARGV: `set`, a field, what it is to hold ("": no longer), until when in ms ("": without end), and for how many ms what is gone is still
+-- told of; or `forget` and a counter.
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000000 + tonumber(time[2])
 local now_ms, swept = math.floor(now / 1000), tonumber(ARGV[5])
+redis.call('SET', KEYS[5], string.format('%.0f', now))
 local function after_all_others(key)
   local last = redis.call('ZREVRANGE', key, 0, 0, 'WITHSCORES')[2]
   return string.format('%.0f', math.max(now, last and tonumber(last) + 1 or 0))
