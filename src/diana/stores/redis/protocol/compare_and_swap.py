@@ -25,6 +25,7 @@ from diana.stores.redis.protocol.commands import (
 )
 from diana.stores.redis.protocol.failures import BadCounter, NoReply, TooLate, failure_from_script
 from diana.stores.redis.protocol.script import (
+    GIVEN_GRACE_MS,
     GRACE_MS,
     TOO_LATE,
     keeps_log,
@@ -107,7 +108,7 @@ def swap(
             return Swapped(at, result, states)
         argv: list[Any] = [clock.at(monotonic_us() + allowed_us)]
         for meter, before, state in zip(meters, found, after, strict=True):
-            argv += [before or b"", *_written(meter, state, at)]
+            argv += [before or b"", *_written(meter, state, at, now is not None)]
         reply = yield from call_script(scripts()["swap"], keys, argv, asking)
         outcome = reply[0] if isinstance(reply, list) and reply else None
         if outcome == TOO_LATE:
@@ -161,9 +162,9 @@ def _found(reply: Any, count: int) -> tuple[int, list[bytes | None]]:
     return server_us, found
 
 
-def _written(meter: Meter, state: State | None, now: int) -> tuple[bytes, int]:
+def _written(meter: Meter, state: State | None, now: int, given: bool) -> tuple[bytes, int]:
     """The state and how long it matters, in ms."""
     if state is None:
         return b"", 0
     reset_us = meter.decide(state, meter.params, 0, now)[1][3]
-    return wire_state(state), -(-reset_us // 1_000) + GRACE_MS
+    return wire_state(state), -(-reset_us // 1_000) + (GIVEN_GRACE_MS if given else GRACE_MS)

@@ -40,6 +40,8 @@ from diana.core.plugins import algorithms
 from diana.stores.redis.protocol.log_in_lua import LOG, LOG_AS_TEXT
 
 GRACE_MS = 1_000
+GIVEN_GRACE_MS = 3_600_000
+"""The same where the time is given: how fast that clock goes, the server's cannot know."""
 HELD_MS = 12_000
 """How long a place may be held until another slot has spoken: longer than the largest budget."""
 TOO_LATE = -1
@@ -410,7 +412,10 @@ def acquire_script(known: Iterable[Algorithm]) -> Script:
         for one in sorted(known, key=lambda one: one.code)
         if getattr(one, "lua", None)
     ]
-    constants = f"local GRACE, TOO_LATE, SHORT, WHOLE, HELD = {GRACE_MS}, {TOO_LATE}, {SHORT}, {WHOLE}, {HELD_MS}"
+    constants = (
+        f"local GRACE = ARGV[1] == '' and {GRACE_MS} or {GIVEN_GRACE_MS}\n"
+        f"local TOO_LATE, SHORT, WHOLE, HELD = {TOO_LATE}, {SHORT}, {WHOLE}, {HELD_MS}"
+    )
     choice = ["local function kernel_of(code)", *kernels, "end"]
     return script("acquire", PRELUDE, constants, *choice, LOG, ACQUIRE)
 
