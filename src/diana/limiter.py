@@ -19,7 +19,7 @@ from diana.core.meter import Meter, escaped, meter_from_limit
 from diana.core.plugins import algorithm_from_spelling
 from diana.stores import asynchronous, open_store, refund_verb
 from diana.waiting import (
-    Ask,
+    LimiterCall,
     Lines,
     Queue,
     Sleep,
@@ -169,9 +169,9 @@ class Limiter:
     def _drive(self, steps: Steps[Decision]) -> Decision:
         return drive(steps, self._perform)
 
-    def _perform(self, step: Ask | Sleep | Queue) -> Any:
+    def _perform(self, step: LimiterCall | Sleep | Queue) -> Any:
         match step:
-            case Ask(verb, args):
+            case LimiterCall(verb, args):
                 return getattr(self, verb)(*args)
             case Sleep(seconds):
                 return self._limits.timer.sleep(seconds)
@@ -258,9 +258,9 @@ class AsyncLimiter:
     async def _drive(self, steps: Steps[Decision]) -> Decision:
         return await adrive(steps, self._perform)
 
-    async def _perform(self, step: Ask | Sleep | Queue) -> Any:
+    async def _perform(self, step: LimiterCall | Sleep | Queue) -> Any:
         match step:
-            case Ask(verb, args):
+            case LimiterCall(verb, args):
                 return await getattr(self, verb)(*args)
             case Sleep(seconds):
                 return await self._limits.timer.asleep(seconds)

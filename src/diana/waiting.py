@@ -25,7 +25,7 @@ LONGEST_PATIENCE = 1e6
 """Seconds; who waits longer waits as long as it takes. Threads cannot be told to wait for ever so long."""
 
 
-class Ask(NamedTuple):
+class LimiterCall(NamedTuple):
     """Call a method of the limiter; its answer is sent back."""
 
     verb: str
@@ -43,7 +43,7 @@ class Queue(NamedTuple):
     seconds: float | None
 
 
-Steps = Generator[Ask | Sleep | Queue, Any, T]
+Steps = Generator[LimiterCall | Sleep | Queue, Any, T]
 
 
 class Ticket(Protocol):
@@ -191,15 +191,15 @@ def until_allowed(
     ends = timer.now() + checked_seconds(timeout) * 1_000_000
     try:
         if not lines.join(key, ticket):
-            decision: Decision = yield Ask("_peek", (key, cost))
+            decision: Decision = yield LimiterCall("_peek", (key, cost))
             if _too_late(decision, timer.now(), ends):
                 return decision
             called = yield Queue(ticket, timer.patience((ends - timer.now()) / 1_000_000))
             if not called or timer.now() > ends:
-                decision = yield Ask("_peek", (key, cost))
+                decision = yield LimiterCall("_peek", (key, cost))
                 return (yield from _deny_instead(decision, max(1, decision.outcome[2])))
         while True:
-            decision = yield Ask("take", (key, cost))
+            decision = yield LimiterCall("take", (key, cost))
             if decision or _too_late(decision, timer.now(), ends):
                 break
             yield Sleep(decision.outcome[2] / 1_000_000)
@@ -208,7 +208,7 @@ def until_allowed(
     delay_us = decision.outcome[4]
     patience_us = max(0.0, ends - timer.now())
     if delay_us > patience_us:
-        yield Ask("refund", (decision,))
+        yield LimiterCall("refund", (decision,))
         return (yield from _deny_instead(decision, delay_us - int(patience_us)))
     return (yield from until_delay_is_over(decision))
 
@@ -219,14 +219,14 @@ def until_delay_is_over(decision: Decision) -> Steps[Decision]:
         try:
             yield Sleep(decision.delay)
         except BaseException:
-            yield Ask("refund", (decision,))
+            yield LimiterCall("refund", (decision,))
             raise
     return decision
 
 
 def _deny_instead(decision: Decision, retry_us: int) -> Steps[Decision]:
     """There was room, but not in time: a denial, with the numbers of a charge not made."""
-    uncharged: Decision = yield Ask("_peek", (decision.key, 0))
+    uncharged: Decision = yield LimiterCall("_peek", (decision.key, 0))
     _, remaining, _, reset_us, _ = uncharged.outcome
     return decision._replace(outcome=(False, remaining, retry_us, reset_us, 0))
 

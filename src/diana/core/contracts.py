@@ -162,8 +162,38 @@ class Store(Protocol):
         """Let go of connections and threads."""
 
 
+class StoreByUrl(Protocol):
+    """What the class of a store may have beside a Store's methods: an entry point in `diana.stores`, named like the scheme."""
+
+    settings: tuple[str, ...]
+    """Those of the rules file that `from_url` takes by name: `namespace`, `budget_us`, `nodes`."""
+
+    def from_url(self, url: str, **settings: Any) -> Store:
+        """Open it; ConfigError says what to write instead."""
+
+    def check_url(self, url: str) -> Any:
+        """ConfigError if the URL cannot be meant; nothing is opened."""
+
+
+class FleetStore(Protocol):
+    """What a store that a fleet shares may have beside a Store's methods."""
+
+    namespace: str
+    """The prefix of all its keys."""
+    asynchronous: AsyncStore
+    """Its side for coroutines, if its methods would block."""
+    overrides: Any
+    """The overrides that stand in it, as this node knows them."""
+
+    def counts(self) -> Mapping[str, int]:
+        """How often what happened, by name: for telemetry."""
+
+    def refund_here(self, charges: Charges, at: int, now: int | None = None) -> None:
+        """Take back degraded charges, which the store knows nothing of."""
+
+
 class Client(Protocol):
-    """Somebody's own client of Redis or Valkey, where a store is wanted."""
+    """The application's own client of Redis or Valkey, where a store is wanted."""
 
     def execute_command(self, *args: Any, **options: Any) -> Any: ...
 

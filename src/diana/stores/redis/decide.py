@@ -49,7 +49,7 @@ class WaitForServers:
     """Until it is known for the first time which servers there are, at most for the budget."""
 
 
-Steps = Generator[Sequence[Job] | WaitForServers, list[Any], T]
+JobSteps = Generator[Sequence[Job] | WaitForServers, list[Any], T]
 
 
 class Question(NamedTuple):
@@ -122,7 +122,7 @@ class Decider:
 
     def conclude_slowly(
         self, question: Question, reply: Any, charges: Charges, now: int | None
-    ) -> Steps[list[Decision]]:
+    ) -> JobSteps[list[Decision]]:
         """A denial, or something unusual."""
         server, ask, asked = question
         if reply is DENIED_MEANWHILE:
@@ -133,7 +133,7 @@ class Decider:
         decisions, states = self._outcome(group, self._read(reply, server, group), now)
         return self._remember(decisions, states, ask.keys, asked)
 
-    def decide(self, charges: Charges, now: int | None) -> Steps[list[Decision]]:
+    def decide(self, charges: Charges, now: int | None) -> JobSteps[list[Decision]]:
         if not charges:
             return []
         keys = self._plans.keys(charges)
@@ -145,7 +145,7 @@ class Decider:
         yield from self._wait_for_servers()
         return (yield from self._decide(charges, keys, asked, now))
 
-    def peek(self, charges: Charges, now: int | None) -> Steps[list[Decision]]:
+    def peek(self, charges: Charges, now: int | None) -> JobSteps[list[Decision]]:
         yield from self._wait_for_servers()
         groups = self._groups(charges, self._plans.keys(charges))
         replies = yield from self._ask("look", groups, now)
@@ -156,12 +156,14 @@ class Decider:
             decisions.update(zip(group.places, some, strict=True))
         return [decisions[place] for place in range(len(charges))]
 
-    def refund(self, charges: Charges, at: int, now: int | None, here: bool = False) -> Steps[None]:
+    def refund(
+        self, charges: Charges, at: int, now: int | None, here: bool = False
+    ) -> JobSteps[None]:
         """`here`: what was decided here, while the store was lost."""
         yield from self._wait_for_servers()
         yield from self._refund([Charged(charge, at, here) for charge in charges], now)
 
-    def reset(self, meter: Meter, key: str) -> Steps[None]:
+    def reset(self, meter: Meter, key: str) -> JobSteps[None]:
         (wire_key,) = self._plans.keys([(meter, key, ONE)])
         self._fallback.reset(meter, key, wire_key)
         yield from self._wait_for_servers()
@@ -181,7 +183,7 @@ class Decider:
 
     def _decide(
         self, charges: Charges, keys: list[bytes], asked: int, now: int | None
-    ) -> Steps[list[Decision]]:
+    ) -> JobSteps[list[Decision]]:
         groups = self._groups(charges, keys)
         # A place that another slot's denial will give back is marked: its denials elsewhere are not to be remembered.
         replies = yield from self._ask("take" if len(groups) == 1 else "hold", groups, now)
@@ -202,7 +204,7 @@ class Decider:
 
     def _ask_once_more(
         self, charges: Charges, keys: list[bytes], now: int | None
-    ) -> Steps[list[Decision]]:
+    ) -> JobSteps[list[Decision]]:
         """While it waited to be sent, the deny cache has learned of a denial that may settle it."""
         asked = wall_us() if now is None else now
         denied = self._denied(charges, keys, asked)
@@ -210,7 +212,7 @@ class Decider:
             return denied
         return (yield from self._decide(charges, keys, asked, now))
 
-    def _wait_for_servers(self) -> Steps[None]:
+    def _wait_for_servers(self) -> JobSteps[None]:
         """Once in the life of a store, and once more in a forked child."""
         if not self._keeper.has_looked:
             self._keeper.ensure()
@@ -251,7 +253,7 @@ class Decider:
             for places in by_slot.values()
         ]
 
-    def _ask(self, word: str, groups: Sequence[Group], now: int | None) -> Steps[list[Any]]:
+    def _ask(self, word: str, groups: Sequence[Group], now: int | None) -> JobSteps[list[Any]]:
         """Of each group its decisions and the states in which counters denied, or what went wrong. All side by side."""
         jobs = {
             place: self._job(word, group.server, group, now)
@@ -277,13 +279,13 @@ class Decider:
             ),
         )
 
-    def _carry_out(self, jobs: Sequence[Job]) -> Steps[list[Any]]:
+    def _carry_out(self, jobs: Sequence[Job]) -> JobSteps[list[Any]]:
         if not jobs:
             return []
         answers = yield jobs
         return (yield from self._follow(jobs, answers))
 
-    def _follow(self, jobs: Sequence[Job], answers: Sequence[Any]) -> Steps[list[Any]]:
+    def _follow(self, jobs: Sequence[Job], answers: Sequence[Any]) -> JobSteps[list[Any]]:
         """What was sent elsewhere goes there, once."""
         again: dict[int, Job] = {}
         for place, answer in enumerate(answers):
@@ -356,7 +358,7 @@ class Decider:
 
     def _give_back(
         self, groups: Sequence[Group], decisions: dict[int, Decision], now: int | None
-    ) -> Steps[None]:
+    ) -> JobSteps[None]:
         """One slot denied: what the others were charged comes back, and they show what they have without it."""
         passed = [
             (place, charge)
@@ -375,7 +377,7 @@ class Decider:
         for (place, charge), decision in zip(passed, found, strict=True):
             decisions[place] = decision._replace(cost=charge[2])
 
-    def _refund(self, charged: Sequence[Charged], now: int | None) -> Steps[None]:
+    def _refund(self, charged: Sequence[Charged], now: int | None) -> JobSteps[None]:
         """Where each was charged, if it was at all; what is lost on the way runs off by itself."""
         keys = self._plans.keys([one.charge for one in charged])
         jobs: list[Job] = []
@@ -394,7 +396,7 @@ class Decider:
     def _must_settle(self) -> bool:
         return not self._keeper.settles and self._fallback.owes()
 
-    def _settle(self, server: Any) -> Steps[None]:
+    def _settle(self, server: Any) -> JobSteps[None]:
         """What was admitted here meanwhile: with the application's own client no thread does it."""
         while self._fallback.owes():
             step = self._fallback.settle(server.clock, lambda _: True, self._slot_of, 1.0)

@@ -28,7 +28,7 @@ from diana.stores.redis.connection.budget import Budget
 from diana.stores.redis.connection.client import ClientKeeper
 from diana.stores.redis.connection.opening import opening
 from diana.stores.redis.counts import Counts
-from diana.stores.redis.decide import Decider, Steps, WaitForServers
+from diana.stores.redis.decide import Decider, JobSteps, WaitForServers
 from diana.stores.redis.deny_cache import DenyCache
 from diana.stores.redis.fallback import Fallback
 from diana.stores.redis.jobs import Job, asend, running_loop, send
@@ -149,7 +149,7 @@ class RedisStore:
         self._keeper.has_looked = True
         return []
 
-    def _drive(self, steps: Steps[T], budget: Budget | None = None) -> T:
+    def _drive(self, steps: JobSteps[T], budget: Budget | None = None) -> T:
         budget = Budget(self.budget) if budget is None else budget
 
         def perform(step: Sequence[Job] | WaitForServers) -> list[Any]:
@@ -243,7 +243,7 @@ class AsyncRedisStore:
     async def close(self) -> None:
         await asyncio.to_thread(self._store.close)
 
-    async def _drive(self, steps: Steps[T], budget: Budget | None = None) -> T:
+    async def _drive(self, steps: JobSteps[T], budget: Budget | None = None) -> T:
         budget = Budget(self._store.budget) if budget is None else budget
 
         async def perform(step: Sequence[Job] | WaitForServers) -> list[Any]:

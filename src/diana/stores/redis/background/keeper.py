@@ -20,7 +20,7 @@ from diana.stores.redis.background.overrides import StoredOverrides
 from diana.stores.redis.background.publisher import Publisher
 from diana.stores.redis.background.wakeup import Wakeup, start_thread
 from diana.stores.redis.connection.opening import CONNECT_SECONDS
-from diana.stores.redis.connection.server import Server, Settings
+from diana.stores.redis.connection.server import Server, ServerSettings
 from diana.stores.redis.connection.topology import slot_of_key, topology_from_address
 from diana.stores.redis.fallback import Fallback
 from diana.stores.redis.notices import Notices
@@ -76,7 +76,7 @@ class Keeper:
         self.has_looked = False
         """It has found out for the first time which servers there are, or that none is."""
         self._next_beat = 0.0
-        settings = Settings(
+        settings = ServerSettings(
             address.login,
             budget,
             count,

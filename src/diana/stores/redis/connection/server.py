@@ -24,7 +24,7 @@ from diana.stores.redis.url import Endpoint
 LEAST_LOGIN_SECONDS = 0.2
 
 
-class Settings:
+class ServerSettings:
     """What all servers of a store have in common."""
 
     def __init__(
@@ -52,7 +52,7 @@ class Settings:
 
 
 class Server:
-    def __init__(self, endpoint: Endpoint, settings: Settings) -> None:
+    def __init__(self, endpoint: Endpoint, settings: ServerSettings) -> None:
         self.endpoint = endpoint
         self._settings = settings
         self.clock = ServerClock(settings.when_set_back)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from diana.stores.redis.protocol.commands import Exchange, Waiting, acquire
+from diana.stores.redis.protocol.commands import Exchange, TimeLeft, acquire
 from diana.stores.redis.protocol.failures import Nonsense
 from diana.stores.redis.protocol.server_clock import ServerClock
 
@@ -35,7 +35,7 @@ class Batch:
     def __init__(self, asks: Sequence[Ask]) -> None:
         self.asks = asks
 
-    def exchange(self, clock: ServerClock, waiting: Waiting) -> Exchange:
+    def exchange(self, clock: ServerClock, waiting: TimeLeft) -> Exchange:
         asks = self.asks
         first = asks[0]
         keys, argv = first.keys, first.argv

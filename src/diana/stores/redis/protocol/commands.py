@@ -24,7 +24,7 @@ from diana.stores.redis.protocol.server_clock import ServerClock, monotonic_us
 USE_CLUSTER = "this server is one of a cluster; write redis+cluster:// instead of redis://"
 
 
-class Waiting(Protocol):
+class TimeLeft(Protocol):
     """How many seconds the request may still wait."""
 
     left: float
@@ -88,7 +88,7 @@ def acquire(
     keys: Sequence[bytes],
     requests: Sequence[Any],
     now: int | None,
-    waiting: Waiting,
+    waiting: TimeLeft,
     asking: bool = False,
 ) -> Exchange:
     """Decide requests; gives the time and then what the script says to each. It writes nothing once the waiting is over.
@@ -145,7 +145,7 @@ def hear_time(clock: ServerClock) -> Exchange:
 
 
 def reset_counters(
-    clock: ServerClock, keys: Sequence[bytes], waiting: Waiting, asking: bool = False
+    clock: ServerClock, keys: Sequence[bytes], waiting: TimeLeft, asking: bool = False
 ) -> Exchange:
     """Forget counters; gives how many there were. Not once the waiting is over: what is counted by then shall stand."""
     latest = clock.at(monotonic_us() + int(waiting.left * 1_000_000))

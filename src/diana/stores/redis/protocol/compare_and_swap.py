@@ -19,7 +19,7 @@ from diana.core.weigh import weigh
 from diana.stores.redis.protocol.commands import (
     LENIENCE_US,
     Exchange,
-    Waiting,
+    TimeLeft,
     acquire,
     call_script,
 )
@@ -82,7 +82,7 @@ def swap(
     meters: Sequence[Meter],
     change: Change,
     now: int | None,
-    waiting: Waiting,
+    waiting: TimeLeft,
     asking: bool = False,
 ) -> Exchange:
     """Gives what `change` came to, once it is written."""
@@ -133,7 +133,7 @@ def _strike(
     keys: Sequence[bytes],
     refund: Refund,
     now: int | None,
-    waiting: Waiting,
+    waiting: TimeLeft,
     asking: bool,
 ) -> Exchange:
     """A log is not read whole for one entry: the script strikes it out."""
