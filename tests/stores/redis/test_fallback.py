@@ -11,6 +11,7 @@ from diana import Limiter
 from diana.core.charge import Charge
 from diana.core.decision import Decision
 from diana.stores.redis.background.membership import nodes_of_store
+from diana.stores.redis.protocol.server_clock import ServerClock
 from diana.stores.redis.store import RedisStore
 from tests.servers.programs import REDIS_7
 from tests.servers.server import Server
@@ -158,3 +159,21 @@ def test_live_nodes_share(server: Server, store: RedisStore) -> None:
         lose(server, store)
         told = [store.decide([(window(100), "k", 1)])[0] for _ in range(100)]
         assert sum(passed(told)) == 25
+
+
+def test_thousands_of_keys_are_settled_in_small_steps(server: Server, store: RedisStore) -> None:
+    """In calls as small as any other, while decisions are global again."""
+    day = window(100)
+    keys = [f"k{number}" for number in range(2_000)]
+    lose(server, store)
+    assert all(store.decide([(day, key, 3)])[0] for key in keys)
+    fallback = store.decider()._fallback
+    step = fallback.settle(ServerClock(), lambda _: True, lambda _: 0, 1.0)
+    assert step is not None
+    exchanges, admitted = step
+    assert len(exchanges) == 13, "at most 32 counters in each"
+    assert admitted > 1_100
+    server.restart()
+    until(lambda: not store.lost, "it is back")
+    until(lambda: used(store, day, keys[-1]) == 3, "all is settled")
+    assert not fallback.owes()

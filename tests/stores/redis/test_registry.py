@@ -131,3 +131,17 @@ def test_a_lost_store_is_divided_by_who_was_there() -> None:
         until(lambda: store.decide([Charge(some, "x", 0)], BEGIN_US)[0].degraded, "it is lost")
         decisions = [store.decide([Charge(some, "k")], BEGIN_US)[0] for _ in range(12)]
         assert sum(map(bool, decisions)) == 4
+
+
+def test_thirty_thousand_limits_do_not_silence_the_heartbeat(redis7: Server) -> None:
+    """They are published a few at a time, and the node goes on saying that it lives."""
+    some = meter("many", rpu=12)
+    with opened(redis7.url) as store:
+        until(lambda: nodes_of_store(redis7.url), "the node is known")
+        for number in range(30_000):
+            store._keeper.publish_limit(f"diana:limit:many {number}".encode(), some)
+        last = "diana:limit:many 29999"
+        silences: list[int] = []
+        while not redis7.ask("EXISTS", last):
+            silences += [node.silent_ms for node in nodes_of_store(redis7.url)] or [SILENCE_MS]
+        assert max(silences, default=0) < SILENCE_MS
