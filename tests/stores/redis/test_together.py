@@ -11,7 +11,8 @@ import pytest
 from diana.core.charge import Charge
 from diana.stores.redis.store import RedisStore
 from tests.servers.server import Server
-from tests.stores.redis.counting import BEGIN_US, acquisitions, calls, counters, meter, opened
+from tests.servers.waiting import until
+from tests.stores.redis.counting import BEGIN_US, acquisitions, calls, meter, opened
 
 
 @pytest.fixture(scope="module")
@@ -125,7 +126,9 @@ def test_a_counter_that_holds_something_else_hurts_only_its_own_request(
     assert alone.degraded
     store.refund([Charge(rule, "wrong", 5)], BEGIN_US, BEGIN_US)
     store.refund([Charge(rule, "wrong", 5)], BEGIN_US, BEGIN_US)  # here there is nothing left
-    assert b"diana:spoilt too|TB|second|wrong" not in counters(redis7), "half a request was charged"
+    # What was decided here is charged once, afterwards; that the script charged half of it would make two.
+    until(lambda: not store.decider()._fallback.owes(), "all is settled")
+    assert store.peek([Charge(other, "wrong", 0)], BEGIN_US)[0].remaining >= 99
     assert store.counts()["breaker_opened"] == before["breaker_opened"]
     assert not store.lost
     store.reset(rule, "wrong")
