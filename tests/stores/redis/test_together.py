@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from time import monotonic
+from typing import Any
 
 import pytest
 
@@ -21,9 +22,15 @@ def store(redis7: Server) -> Iterator[RedisStore]:
         yield store
 
 
+def servers_of(store: RedisStore) -> list[Any]:
+    return list(store._keeper.topology.servers)
+
+
 def test_three_rules_of_a_request_are_one_command(store: RedisStore, redis7: Server) -> None:
     rules = [meter("three", code, 1_000) for code in ("TB", "SW", "W")]
     assert all(store.decide([Charge(rule, "first") for rule in rules], BEGIN_US))
+    # Until then the background threads may ask for scripts by their text.
+    until(lambda: all(one.scripts_are_loaded for one in servers_of(store)), "all are loaded")
     redis7.ask("CONFIG", "RESETSTAT")
     began = monotonic()
     for number in range(100):
