@@ -1,11 +1,9 @@
-"""README and docs/: which pages there are, their code, and what they show that is not built yet."""
+"""README and docs/: which pages there are, and their code."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
-
-import pytest
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -34,11 +32,3 @@ def anchors(page: Path) -> set[str]:
     """What a link may name in this page: its headings, spelled as web sites for code and ours spell them."""
     headings = re.findall(r"^#+ (.+)$", prose(page.read_text(encoding="utf-8")), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", each.lower()).replace(" ", "-") for each in headings}
-
-
-def awaits(*words: str) -> pytest.MarkDecorator:
-    """For an example of something that is designed but not built: it must fail until these words are in the source, and
-    has to pass from then on."""
-    source = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "src").rglob("*.py"))
-    missing = [word for word in words if word not in source]
-    return pytest.mark.xfail(bool(missing), reason=f"not built yet: {missing}", strict=True)

@@ -11,7 +11,7 @@ from types import ModuleType
 
 import pytest
 
-from tests.pages import DOCS, LINK, PAGES, anchors, awaits, name, prose
+from tests.pages import DOCS, LINK, PAGES, anchors, name, prose
 from tests.servers.programs import VALKEY_9
 from tests.servers.server import Server
 
@@ -23,14 +23,6 @@ STAND_INS = {
     "redis+sentinel://10.0.0.1:26379,10.0.0.2:26379/limits": "sentinels",
 }
 """The stores of the examples, and the fixtures that really run: those listen where there is room."""
-
-AWAITED = {
-    "docs/coming-from/slowapi.md": ["def rate_limit("],
-    "docs/coming-from/flask-limiter.md": ["def rate_limit(", "charge_on"],
-    "docs/coming-from/django-ratelimit.md": ["def rate_limit("],
-    "docs/coming-from/django-rest-framework.md": ["def rate_limit("],
-}
-"""Pages with an example of what is designed but not built yet, and the words that show when it is."""
 
 DJANGO_SITES = {
     "docs/coming-from/django-ratelimit.md",
@@ -46,12 +38,7 @@ def valkey() -> Iterator[Server]:
         yield server
 
 
-def runnable(page: Path) -> object:
-    words = AWAITED.get(name(page))
-    return pytest.param(page, id=name(page), marks=[awaits(*words)] if words else [])
-
-
-@pytest.mark.parametrize("page", [runnable(page) for page in PAGES])
+@pytest.mark.parametrize("page", PAGES, ids=name)
 def test_every_example_runs(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
