@@ -164,6 +164,23 @@ def test_the_public_surface() -> None:
     ("module", "names"),
     [
         ("asgi", ["RateLimitMiddleware"]),
+        (
+            "compat",
+            [
+                "OVERALL",
+                "PER_CLIENT",
+                "Funnel",
+                "LuaBucket",
+                "RRateLimiter",
+                "RequestRateLimiter",
+                "athrottle",
+                "is_action_allowed",
+                "is_below",
+                "rate_limiter_controller",
+                "throttle",
+                "warm_up_controller",
+            ],
+        ),
         ("wsgi", ["RateLimitMiddleware"]),
         ("django", ["RateLimitMiddleware", "rate_limit", "user"]),
         ("flask", ["RateLimitMiddleware", "rate_limit"]),
@@ -187,7 +204,7 @@ def test_the_public_surface() -> None:
         ),
     ],
 )
-def test_the_public_surface_in_front_of_apps(module: str, names: list[str]) -> None:
+def test_the_public_surface_of_its_parts(module: str, names: list[str]) -> None:
     imported = import_module(f"diana.{module}")
     assert imported.__all__ == names
     assert all(hasattr(imported, name) for name in names)

@@ -98,7 +98,7 @@ def test_threads_share_the_rate() -> None:
     assert pacer._free_at >= 4_000
 
 
-@pytest.mark.parametrize("rate", [0, -1, nan, inf, True, "5", 10**400, 5e-324])
+@pytest.mark.parametrize("rate", [0, -1, nan, -inf, True, "5", 10**400, 5e-324])
 def test_a_rate_that_is_no_rate_is_an_error(rate: Any) -> None:
     with pytest.raises(ConfigError, match="write a number above 0, at least 1e-09 and at most"):
         Pacer(rate)
@@ -106,7 +106,9 @@ def test_a_rate_that_is_no_rate_is_an_error(rate: Any) -> None:
         Pacer(1).set_rate(rate)
 
 
-@pytest.mark.parametrize("options", [{"warmup": 0}, {"burst_seconds": -1}, {"cold_factor": 0.5}])
+@pytest.mark.parametrize(
+    "options", [{"warmup": -1}, {"warmup": False}, {"burst_seconds": -1}, {"cold_factor": 0.5}]
+)
 def test_a_wrong_option_is_an_error(options: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):
         Pacer(1, **options)
@@ -152,3 +154,49 @@ def test_after_a_pause_a_pacer_that_warms_up_is_as_cold_as_before() -> None:
     paused.pause(10)
     assert paused.acquire() == 10.0 + rested.acquire()
     assert [paused.acquire() for _ in range(5)] == [rested.acquire() for _ in range(5)]
+
+
+def test_the_rate_can_be_read() -> None:
+    pacer = Pacer(2.5)
+    assert pacer.rate == 2.5
+    pacer.set_rate(4)
+    assert pacer.rate == 4
+
+
+@pytest.mark.parametrize("warmup", [None, 0, 4])
+def test_at_an_infinite_rate_nobody_waits(warmup: float | None) -> None:
+    clock = FakeClock()
+    pacer = Pacer(inf, warmup=warmup, clock=clock)
+    assert pacer.rate == inf
+    assert [pacer.acquire(10**9) for _ in range(3)] == [0, 0, 0]
+    clock.advance(5)
+    assert pacer.acquire(10**9) == 0
+
+
+def test_a_debt_made_before_is_paid_at_an_infinite_rate_too() -> None:
+    pacer = Pacer(1, clock=FakeClock())
+    pacer.acquire(3)
+    pacer.set_rate(inf)
+    assert [pacer.acquire(), pacer.acquire()] == [3, 0]
+
+
+def test_back_from_an_infinite_rate_a_burst_is_stored() -> None:
+    pacer = Pacer(inf, clock=FakeClock())
+    pacer.acquire()
+    pacer.set_rate(10)
+    assert sum(pacer.acquire() for _ in range(11)) == 0
+    assert pacer.acquire() == pytest.approx(0.1)
+
+
+def test_back_from_an_infinite_rate_a_warm_pacer_is_warm() -> None:
+    pacer = Pacer(inf, warmup=4, clock=FakeClock())
+    pacer.acquire()
+    pacer.set_rate(2)
+    assert [pacer.acquire() for _ in range(3)] == [0, 0.5, 0.5]
+
+
+def test_without_any_time_to_warm_up_there_is_no_burst_either() -> None:
+    clock = FakeClock()
+    pacer = Pacer(2, warmup=0, clock=clock)
+    clock.advance(60)
+    assert [pacer.acquire() for _ in range(3)] == [0, 0.5, 0.5]

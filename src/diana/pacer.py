@@ -46,15 +46,21 @@ class Pacer:
         self._timer = Timer(clock)
         self._began = self._timer.now()
         self._lock = Lock()
-        self._warmup_us = 0.0 if warmup is None else _positive("warmup", warmup) * 1e6
+        self._warms_up = warmup is not None
+        self._warmup_us = 0.0 if warmup is None else _warmup(warmup) * 1e6
         self._cold_factor = _positive("cold_factor", cold_factor)
         self._burst_us = _positive("burst_seconds", burst_seconds, smallest=0.0) * 1e6
         if self._cold_factor < 1:
             raise ConfigError(f"cold_factor is {cold_factor!r}; cold is slower, so write 1 or more")
         self._free_at = 0.0
         self._full = 0.0
-        self._set_interval(_positive("rate", rate))
-        self._stored = self._full if self._warmup_us else 0.0
+        self._set_interval(_rate(rate))
+        self._stored = self._full if self._warms_up and self._full < inf else 0.0
+
+    @property
+    def rate(self) -> float:
+        """Permits per second; `inf` if nobody ever waits."""
+        return self._rate
 
     def acquire(self, n: int = 1) -> float:
         """Wait for n permits; seconds waited."""
@@ -89,8 +95,13 @@ class Pacer:
         with self._lock:
             self._store_idle_time()
             full = self._full
-            self._set_interval(_positive("rate", rate))
-            self._stored *= self._full / full if full else 1.0
+            self._set_interval(_rate(rate))
+            if full == inf:
+                self._stored = 0.0 if self._warms_up else self._full
+            if self._full == inf:
+                self._stored = 0.0
+            elif 0.0 < full < inf:
+                self._stored *= self._full / full
 
     def pause(self, seconds: float) -> None:
         """No permit for so long, and no burst afterwards: for an answer with `Retry-After`. Who waits already keeps their moment."""
@@ -98,12 +109,19 @@ class Pacer:
         with self._lock:
             now = self._store_idle_time()
             self._free_at = max(self._free_at, now + pause_us)
-            if not self._warmup_us:
+            if not self._warms_up:
                 self._stored = 0.0
 
     def _set_interval(self, rate: float) -> None:
+        self._rate = rate
         self._stable_us = 1e6 / rate
-        if self._warmup_us:
+        self._threshold = self._slope = 0.0
+        if rate == inf:
+            self._full = self._refill_us = inf
+        elif self._warms_up and not self._warmup_us:
+            # Warm at once, and like all that warm up without a burst: nothing is stored.
+            self._full, self._refill_us = 0.0, inf
+        elif self._warms_up:
             cold_us = self._stable_us * self._cold_factor
             self._threshold = 0.5 * self._warmup_us / self._stable_us
             self._full = self._threshold + 2 * self._warmup_us / (self._stable_us + cold_us)
@@ -139,12 +157,22 @@ class Pacer:
 
     def _price_us(self, spent: float) -> float:
         """What it takes to spend so much of what is stored: nothing, or the area under the warm-up curve."""
-        if not self._warmup_us:
+        if not self._warms_up:
             return 0.0
         above = max(0.0, self._stored - self._threshold)
         sloped = min(above, spent)
         mean_us = self._stable_us + self._slope * (above - sloped / 2)
         return sloped * mean_us + (spent - sloped) * self._stable_us
+
+
+def _rate(rate: float) -> float:
+    return inf if rate == inf else _positive("rate", rate)
+
+
+def _warmup(seconds: float) -> float:
+    return (
+        0.0 if seconds.__class__ in (int, float) and not seconds else _positive("warmup", seconds)
+    )
 
 
 def _positive(name: str, value: float, smallest: float = SMALLEST) -> float:
