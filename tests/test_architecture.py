@@ -30,7 +30,7 @@ LAYERS = [
         "starlette",
         "telemetry",
     },
-    {"service", "gateway", "dashboard", "simulate", "compat"},
+    {"service", "gateway", "dashboard", "simulate", "compat", "nginx"},
     {"cli"},
 ]
 RANK = {part: rank for rank, layer in enumerate(LAYERS) for part in layer}

@@ -10,6 +10,7 @@ from diana.cli.demo import demo
 from diana.cli.diff import diff
 from diana.cli.explain import explain
 from diana.cli.gateway import gateway
+from diana.cli.import_ import import_
 from diana.cli.nodes import nodes
 from diana.cli.output import colour_by_environment
 from diana.cli.override import override
@@ -29,7 +30,7 @@ def diana(context: click.Context) -> None:
 
 
 VERBS = (
-    check, completion, demo, diff, explain, gateway, nodes, override, peek, pull, push, reset, rollback, unblock, watch,
+    check, completion, demo, diff, explain, gateway, import_, nodes, override, peek, pull, push, reset, rollback, unblock, watch,
 )  # fmt: skip
 
 for verb in VERBS:
