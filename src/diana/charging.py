@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 
 from diana.core.address import Proxies, client_of_request
+from diana.core.division import Shares
 from diana.core.match import Match
 from diana.core.meter import Meter
 from diana.core.path import Reading
@@ -40,8 +41,9 @@ Charge = tuple[Meter, str, int]
 
 
 class Charging:
-    def __init__(self, stored: LiveOverrides, overrides: LiveOverrides) -> None:
-        """The overrides of the store, and those of code."""
+    def __init__(self, stored: LiveOverrides, overrides: LiveOverrides, shares: Shares) -> None:
+        """The overrides of the store, and those of code; and this node's part of limits that are divided."""
+        self._shares = shares
         self._stored = stored
         self._overrides = overrides
         self._by_code = MetersByCode()
@@ -79,6 +81,14 @@ class Charging:
         return (match, charges, None) if complete else _without_skipped(match, charges)
 
     def _charge(self, rule: Rule, key: str, request: Request, now: int | None) -> Charge:
+        """Under the numbers that hold for this client, and for this node."""
+        charge = self._charge_of_fleet(rule, key, request, now)
+        if rule.scope != "divided":
+            return charge
+        meter, key, cost = charge
+        return self._shares.of(meter), key, cost
+
+    def _charge_of_fleet(self, rule: Rule, key: str, request: Request, now: int | None) -> Charge:
         """Under the numbers that hold for this client: the store's override, the code's, the file's, its tier's, the rule's own."""
         functions = rule.functions
         cost = rule.cost if functions is None else cost_by_code(rule, request)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from diana.core.contracts import Client, Clock, Observer, Store
+from diana.core.division import Share
 from diana.core.policy import Policy
 from diana.core.request import Request
 from diana.core.terms import Override
@@ -72,6 +73,11 @@ class _PolicyGuard:
     def has_shared_store(self) -> bool:
         """Rules of scope global count in a store of their own."""
         return not self._judge.one_store
+
+    @property
+    def share(self) -> Share:
+        """This node's part of every limit of scope divided, as it is now."""
+        return self._judge.shares.share
 
     @property
     def problems(self) -> tuple[Problem, ...]:

@@ -17,8 +17,9 @@ from typing import Any, NamedTuple, cast
 from diana.charging import NO_IDENTITY, REFUSED_KEY, Charge, Charging
 from diana.core.contracts import Client, Clock, Observer, Store
 from diana.core.decision import NEVER, Decision
+from diana.core.division import Shares, share_without_registry
 from diana.core.errors import ConfigError
-from diana.core.match import Match
+from diana.core.match import HERE, Match
 from diana.core.meter import Meter
 from diana.core.plugins import plugin
 from diana.core.policy import Policy, unknown_rule
@@ -82,6 +83,7 @@ class Judge:
                 namespace=settings.namespace,
                 budget_us=settings.store_budget_us,
                 nodes=settings.nodes,
+                weight=settings.weight,
             )
         self.one_store = self.shared is self.local
         self.owned = [self.local]
@@ -98,7 +100,12 @@ class Judge:
         stored: LiveOverrides | None = getattr(self.shared, "overrides", None)
         self.stored = LiveOverrides() if stored is None else stored
         """Those of the store."""
-        self._charging = Charging(self.stored, self.overrides)
+        shares: Shares | None = getattr(self.shared, "shares", None)
+        self.shares = shares or Shares(
+            share_without_registry(settings.weight or 1, settings.nodes or 1)
+        )
+        """What this node gets of a limit that is divided."""
+        self._charging = Charging(self.stored, self.overrides, self.shares)
         self.follow: Callable[[], bool] = lambda: True
         """Follow changes of the rules in this process; whether it does."""
         self._pid = 0
@@ -119,7 +126,7 @@ class Judge:
         other.policy = policy
         other.owned = []
         other.overrides = LiveOverrides()
-        other._charging = Charging(self.stored, other.overrides)
+        other._charging = Charging(self.stored, other.overrides, self.shares)
         return other
 
     def swap(self, policy: Policy) -> None:
@@ -394,7 +401,7 @@ class Judge:
         return Decision(REFUSED, rule.meter.params.limit, NO_IDENTITY, rule.cost, at)
 
     def _store_of(self, rule: Rule) -> Store:
-        return self.local if rule.scope == "local" else self.shared
+        return self.local if rule.scope in HERE else self.shared
 
     def _notify(self, verdict: Verdict) -> None:
         for observer in self.observers:

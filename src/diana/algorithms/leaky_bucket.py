@@ -73,10 +73,12 @@ class LeakyBucket:
         ]
 
     def share(
-        self, limit: Limit, options: Mapping[str, Any], nodes: int
+        self, limit: Limit, options: Mapping[str, Any], nodes: int, weight: int = 1
     ) -> tuple[Limit, dict[str, Any]]:
-        places = {name: options[name] // nodes for name in ("burst", "delay") if name in options}
-        return slowed(limit, nodes), {**options, **places}
+        places = {
+            name: options[name] * weight // nodes for name in ("burst", "delay") if name in options
+        }
+        return slowed(limit, nodes, weight), {**options, **places}
 
     lua = bucket.LUA
     decide = staticmethod(bucket.decide)

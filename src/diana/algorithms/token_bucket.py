@@ -50,10 +50,10 @@ class TokenBucket:
         ]
 
     def share(
-        self, limit: Limit, options: Mapping[str, Any], nodes: int
+        self, limit: Limit, options: Mapping[str, Any], nodes: int, weight: int = 1
     ) -> tuple[Limit, dict[str, Any]]:
         burst = options.get("burst", limit.rpu)
-        return slowed(limit, nodes), {"burst": max(1, burst // nodes)}
+        return slowed(limit, nodes, weight), {"burst": max(1, burst * weight // nodes)}
 
     lua = bucket.LUA
     decide = staticmethod(bucket.decide)

@@ -12,6 +12,7 @@ import click
 from diana.charging import NO_IDENTITY
 from diana.cli.output import echo_json, format_option
 from diana.core.decision import Decision
+from diana.core.division import Share
 from diana.core.duration import SECOND_US
 from diana.core.errors import ConfigError
 from diana.core.meter import Meter
@@ -126,7 +127,8 @@ def drawn(guard: Guard, request: Request) -> Iterator[str]:
         yield "│"
         yield f"├─ {number}. {click.style(rule.name, bold=True)}{_line(rule)}"
         yield from (
-            f"│     {line}" for line in _described(rule, meter, decision, request, readings)
+            f"│     {line}"
+            for line in _described(rule, meter, decision, request, readings, guard.share)
         )
     if not verdict.rules:
         yield "│"
@@ -138,7 +140,12 @@ def drawn(guard: Guard, request: Request) -> Iterator[str]:
 
 
 def _described(
-    rule: Rule, meter: Meter, decision: Decision, request: Request, readings: tuple[Reading, ...]
+    rule: Rule,
+    meter: Meter,
+    decision: Decision,
+    request: Request,
+    readings: tuple[Reading, ...],
+    share: Share,
 ) -> Iterator[str]:
     covered = [path_of_segments(one) for one in readings if rule.url.covers_path(one)]
     path = covered[0] if covered else request.path
@@ -150,7 +157,7 @@ def _described(
     yield f"limit   {meter.limit}, {meter.algorithm.spelling}: {_in_words(meter)}" + (
         f" ({why})" if why else ""
     )
-    yield f"scope   {rule.scope}" + (
+    yield f"scope   {rule.scope}{_whose_part(rule, share)}" + (
         ", in the shadow: only reported" if rule.mode == "shadow" else ""
     )
     if decision.cost != 1:
@@ -161,6 +168,12 @@ def _described(
     yield "says    " + (
         click.style(f"✓ {left}", fg="green") if decision else click.style("✗ denied", fg="red")
     )
+
+
+def _whose_part(rule: Rule, share: Share) -> str:
+    if rule.scope != "divided":
+        return ""
+    return f": of {rule.meter.limit}, this node has {share} parts"
 
 
 def _why(rule: Rule, decision: Decision) -> str:

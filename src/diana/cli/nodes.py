@@ -39,5 +39,6 @@ def nodes(url: str, namespace: str | None, form: str) -> None:
         return
     for node in found:
         heard = f"heard of {node.silent_ms / 1_000:.1f} s ago"
-        click.echo(f"{node.id}  {node.host}  pid {node.pid}  {heard}")
+        weight = "" if node.weight == 1 else f"  weight {node.weight}"
+        click.echo(f"{node.id}  {node.host}  pid {node.pid}{weight}  {heard}")
     click.echo(f"{len(found)} node{'' if len(found) == 1 else 's'}")

@@ -100,12 +100,13 @@ class LogInLua(InLua, Protocol):
 
 
 class Shared(Protocol):
-    """An algorithm may say what one of n nodes gets of a limit; without it, the count is divided."""
+    """An algorithm may say what a node gets of a limit that is divided; without it, the count is divided."""
 
     def share(
-        self, limit: Limit, options: Mapping[str, Any], nodes: int
+        self, limit: Limit, options: Mapping[str, Any], nodes: int, weight: int = 1
     ) -> tuple[Limit, dict[str, Any]]:
-        """The node's limit and options. States must be convertible between them, as when a limit is edited."""
+        """The limit and options of one of n nodes, or of one that weighs so much of n. States must be convertible between them, as when
+        a limit is edited."""
 
 
 class Delaying(Protocol):
@@ -166,7 +167,7 @@ class StoreByUrl(Protocol):
     """What the class of a store may have beside a Store's methods: an entry point in `diana.stores`, named like the scheme."""
 
     settings: tuple[str, ...]
-    """Those of the rules file that `from_url` takes by name: `namespace`, `budget_us`, `nodes`."""
+    """Those of the rules file that `from_url` takes by name: `namespace`, `budget_us`, `nodes`, `weight`."""
 
     def from_url(self, url: str, **settings: Any) -> Store:
         """Open it; ConfigError says what to write instead."""
@@ -184,6 +185,8 @@ class FleetStore(Protocol):
     """Its side for coroutines, if its methods would block."""
     overrides: Any
     """The overrides that stand in it, as this node knows them."""
+    shares: Any
+    """What this node gets of a limit that is divided, as its heartbeat tells: a `diana.core.division.Shares`."""
 
     def counts(self) -> Mapping[str, int]:
         """How often what happened, by name: for telemetry."""

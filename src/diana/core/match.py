@@ -12,6 +12,9 @@ from diana.core.rule import Rule
 MOST_PICKED = 64
 """Selections remembered per match: which rules have no identity to count by is up to the client."""
 
+HERE = ("local", "divided")
+"""Scopes that count in the local store."""
+
 _NONE: frozenset[str] = frozenset()
 
 
@@ -61,11 +64,11 @@ class Match:
         """A rule stands here more than once: it counts by the path, which has several readings."""
         self.enforced = _places(rule.mode == "enforce" for rule in rules)
         self.shadows = _places(rule.mode != "enforce" for rule in rules)
-        self.local = tuple(place for place in self.enforced if rules[place].scope == "local")
-        self.shared = tuple(place for place in self.enforced if rules[place].scope != "local")
+        self.local = tuple(place for place in self.enforced if rules[place].scope in HERE)
+        self.shared = tuple(place for place in self.enforced if rules[place].scope not in HERE)
         self.meters = tuple([rule.meter for rule in rules])
         """The rules' own; a request may be asked under others."""
-        self.varies = any(rule.varies for rule in rules)
+        self.varies = any(rule.varies or rule.scope == "divided" for rule in rules)
         """Which of them are asked, and under which numbers, is another question for every request."""
         self.asked = tuple([(rule, rule.has_lists) for rule in rules])
         """Each with whether it leaves some clients alone."""

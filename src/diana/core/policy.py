@@ -52,6 +52,8 @@ class Settings:
     namespace: str = "diana"
     nodes: int | None = None
     """How many share a limit, while it is not known."""
+    weight: int | None = None
+    """Of this node, when a limit is divided."""
     rules_from: RulesFrom | None = None
     proxies: Proxies = field(default_factory=Proxies)
     identity: Mapping[str, Any] = field(default_factory=dict)

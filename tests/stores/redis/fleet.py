@@ -86,7 +86,7 @@ def cut_off(seconds: float, before: float = 0.3) -> Outage:
 def node(url: str, conductor: Connection) -> None:
     """Asks as long as it is told to, and tells how many passed."""
     with opened(url, PATIENT) as store:
-        until(lambda: store.decider()._fallback.nodes == NODES, "all nodes are known")
+        until(lambda: store.shares.share.total == NODES, "all nodes are known")
         conductor.send("ready")
         for seconds in iter(conductor.recv, None):
             there = here = wide = 0

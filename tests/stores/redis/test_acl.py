@@ -40,6 +40,8 @@ RIGHTS = [
     "+zremrangebyscore",
     "+hset",
     "+hdel",
+    "+hget",
+    "+hlen",
     "+info",
     "+client|setname",
 ]

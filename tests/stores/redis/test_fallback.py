@@ -153,7 +153,7 @@ def test_live_nodes_share(server: Server, store: RedisStore) -> None:
         until(lambda: len(nodes_of_store(server.url)) == 4, "all four are heard of")
         assert {node.pid for node in nodes_of_store(server.url)} == {os.getpid()}
         until(
-            lambda: last.decider()._fallback.nodes == store.decider()._fallback.nodes == 4,
+            lambda: last.shares.share.total == store.shares.share.total == 4,
             "all four know",
         )
         lose(server, store)

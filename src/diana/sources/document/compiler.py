@@ -46,7 +46,15 @@ FIELDS_OF_EVERY_RULE = {
 }  # fmt: skip
 EXAMPLES = {"unit": "unit: minute", "rpu": "rpu: 100"}
 EVERYWHERE = url_from_spelling("/")
-NEEDS_RESTART = ("store", "local_store", "store_budget_us", "namespace", "nodes", "rules_from")
+NEEDS_RESTART = (
+    "store",
+    "local_store",
+    "store_budget_us",
+    "namespace",
+    "nodes",
+    "weight",
+    "rules_from",
+)
 """Settings that stay as they were at the start."""
 
 
@@ -339,6 +347,7 @@ class _Compiler:
             store_budget_us=value("store_budget", None),
             namespace=value("namespace", "diana"),
             nodes=value("nodes", None),
+            weight=value("weight", None),
             rules_from=value("rules_from", None),
             proxies=proxies,
             identity={name: _as_written(field.value) for name, field in identity.items()},

@@ -53,7 +53,7 @@ from diana.sources.document.values import (
 from diana.sources.document.yaml_tree import Mapping, Node, Sequence, drain
 
 SETTINGS = (
-    "store", "local_store", "store_budget", "namespace", "nodes", "rules_from", "identity", "missing", "response", "filters",
+    "store", "local_store", "store_budget", "namespace", "nodes", "weight", "rules_from", "identity", "missing", "response", "filters",
     "mounts", "dashboard",
 )  # fmt: skip
 """Of a node's own file; the rest may come from elsewhere."""
@@ -146,6 +146,7 @@ class _Schema:
             "store_budget": budget,
             "namespace": namespace,
             "nodes": whole(1, 100_000),
+            "weight": whole(1, 1_000),
             "rules_from": self._rules_from,
             "identity": self._identity,
             "missing": choice(*MISSING),

@@ -60,6 +60,16 @@ def _scopes_that_were_not_meant(file: RulesFile, rules: list[Rule]) -> Iterator[
                 fields.place,
             )
             return
+        elif scope is not None and scope.value == "divided" and not _fleet_is_known(file):
+            yield Warning(
+                "scope is divided but neither a store nor nodes is set, so this node takes the whole limit; write nodes: N",
+                fields.place,
+            )
+            return
+
+
+def _fleet_is_known(file: RulesFile) -> bool:
+    return "store" in file.settings or "nodes" in file.settings
 
 
 def _tiers_that_no_request_has(file: RulesFile, rules: list[Rule]) -> Iterator[Warning]:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from diana.core.charge import Charges
 from diana.core.contracts import State
 from diana.core.decision import Decision
-from diana.core.division import divided
+from diana.core.division import Shares
 from diana.core.meter import Meter
 from diana.stores.clock import wall_us
 from diana.stores.lock import fork_safe_lock
@@ -53,9 +53,9 @@ Known = tuple[int, int]
 
 
 class Fallback:
-    def __init__(self, nodes: int) -> None:
-        self.nodes = nodes
-        """How many share a limit now."""
+    def __init__(self, shares: Shares) -> None:
+        self._shares = shares
+        """What this node gets of a limit now."""
         self._store = MemoryStore(2 * MOST_KEYS)
         self._lock = fork_safe_lock()
         self._debts: dict[bytes, Debt] = {}
@@ -63,7 +63,6 @@ class Fallback:
         """What was charged to the store since: a refund of it is the store's to give back."""
         self._known: dict[bytes, Known] = {}
         self._known_before: dict[bytes, Known] = {}
-        self._shares: dict[tuple[Meter, int], Meter] = {}
         self._now: int | None = None
         """The time that was last given, by those who bring their own clock."""
 
@@ -224,12 +223,7 @@ class Fallback:
 
     def _share(self, charge: tuple[Meter, str, int]) -> tuple[Meter, str, int]:
         meter, key, cost = charge
-        known = self._shares.get((meter, self.nodes))
-        if known is None:
-            if len(self._shares) > 10_000:
-                self._shares.clear()
-            known = self._shares[meter, self.nodes] = divided(meter, self.nodes)
-        return known, key, cost
+        return self._shares.of(meter), key, cost
 
 
 def _charge(clock: ServerClock, owed: list[tuple[bytes, Debt]], seconds: float) -> Exchange:

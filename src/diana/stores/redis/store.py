@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from diana.core.charge import Charges
 from diana.core.contracts import AsyncTake, Clock, Take
 from diana.core.decision import Decision
+from diana.core.division import Shares, share_without_registry
 from diana.core.errors import ConfigError, shown
 from diana.core.exchange import adrive, drive
 from diana.core.meter import Meter
@@ -44,7 +45,7 @@ T = TypeVar("T")
 
 class RedisStore:
     shared = True
-    settings = ("namespace", "budget_us", "nodes")
+    settings = ("namespace", "budget_us", "nodes", "weight")
 
     def __init__(
         self,
@@ -53,14 +54,18 @@ class RedisStore:
         namespace: str | None = None,
         budget_us: int | None = None,
         nodes: int | None = None,
+        weight: int | None = None,
     ) -> None:
         said = where if isinstance(where, Address) else Address("client", ())
-        _check(namespace, budget_us, nodes)
+        _check(namespace, budget_us, nodes, weight)
         self.namespace = namespace or said.namespace or NAMESPACE
         self.budget = (budget_us or said.budget_us or BUDGET_US) / 1_000_000
         """Seconds."""
         self._where = where
-        self._nodes = nodes or said.nodes or 1
+        self.shares = Shares(
+            share_without_registry(weight or said.weight or 1, nodes or said.nodes or 1)
+        )
+        """What this node gets of a limit that is divided."""
         self._counts = Counts()
         self.overrides = LiveOverrides()
         """Those that stand in the store, as this node knows them."""
@@ -161,7 +166,7 @@ class RedisStore:
 
     def _start(self) -> None:
         """In a forked child anew: the parent's threads, sockets and locks are the parent's."""
-        count, deny_cache, fallback = self._counts.add, DenyCache(), Fallback(self._nodes)
+        count, deny_cache, fallback = self._counts.add, DenyCache(), Fallback(self.shares)
         prefix = f"{self.namespace}:limit:".encode()
 
         def publish(id: bytes, meter: Meter) -> None:
@@ -175,6 +180,7 @@ class RedisStore:
             keeper = Keeper(
                 self._where,
                 fallback,
+                self.shares,
                 self.namespace,
                 self.budget,
                 count,
@@ -269,7 +275,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_let_go_of_parents)
 
 
-def _check(namespace: Any, budget_us: Any, nodes: Any) -> None:
+def _check(namespace: Any, budget_us: Any, nodes: Any, weight: Any) -> None:
     """What a URL or a file says was checked; this may come from code."""
     if namespace is not None:
         namespace_from_spelling(namespace)
@@ -279,5 +285,6 @@ def _check(namespace: Any, budget_us: Any, nodes: Any) -> None:
         raise ConfigError(
             f"budget_us is {shown(budget_us)}; write microseconds from 1000 to 10000000"
         )
-    if nodes is not None and (nodes.__class__ is not int or nodes < 1):
-        raise ConfigError(f"nodes is {shown(nodes)}; write a whole number from 1")
+    for name, number in (("nodes", nodes), ("weight", weight)):
+        if number is not None and (number.__class__ is not int or number < 1):
+            raise ConfigError(f"{name} is {shown(number)}; write a whole number from 1")

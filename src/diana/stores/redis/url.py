@@ -50,6 +50,7 @@ class Address:
     namespace: str | None = None
     budget_us: int | None = None
     nodes: int | None = None
+    weight: int | None = None
 
 
 def _number(text: str) -> int:
@@ -109,6 +110,7 @@ OWN: dict[str, Callable[[str], Any]] = {
     "namespace": namespace_from_spelling,
     "budget": _budget,
     "nodes": _natural,
+    "weight": _natural,
 }
 
 

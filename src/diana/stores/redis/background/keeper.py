@@ -11,6 +11,7 @@ from contextlib import suppress
 from threading import Thread, current_thread
 from time import monotonic
 
+from diana.core.division import Share, Shares
 from diana.core.meter import Meter
 from diana.stores.lock import fork_safe_lock
 from diana.stores.redis.background.connector import Connector, chance
@@ -50,6 +51,7 @@ class Keeper:
         self,
         address: Address,
         fallback: Fallback,
+        shares: Shares,
         namespace: str,
         budget: float,
         count: Callable[..., None],
@@ -60,11 +62,12 @@ class Keeper:
     ) -> None:
         self._overrides = overrides
         self._fallback = fallback
+        self._shares = shares
         self._namespace = namespace
         self._budget = budget
         self._count = count
         self._notices = Notices()
-        self._membership = Membership(namespace)
+        self._membership = Membership(namespace, shares.share.weight)
         self._thread: Thread | None = None
         self._starting = fork_safe_lock()
         self._start_again = 0.0
@@ -244,8 +247,8 @@ class Keeper:
         if home is None or home.is_lost:
             return
         try:
-            nodes = self._control(home).exchange(self._membership.beat())
-            self._fallback.nodes = max(1, nodes)
+            fleet = self._control(home).exchange(self._membership.beat())
+            self._shares.share = Share(self._shares.share.weight, fleet.weight)
         except Moved:
             self.look_around()
         except (BadCounter, Refused) as failure:

@@ -1,4 +1,4 @@
-"""Which nodes there are: each sends a heartbeat once a second, and a limit is shared among those heard of.
+"""Which nodes there are: each sends a heartbeat once a second, and a limit is shared among those heard of, by their weights.
 
 A node is one local store: a process.
 """
@@ -31,24 +31,34 @@ class Node(NamedTuple):
     pid: int
     silent_ms: int
     """Since when nothing was heard of it."""
+    weight: int = 1
+
+
+class Fleet(NamedTuple):
+    """What a heartbeat tells of all nodes."""
+
+    nodes: int
+    weight: int
+    """Of all together."""
 
 
 def membership_keys(namespace: str) -> list[bytes]:
-    """In one slot: the nodes by when they were heard of, and what they say of themselves."""
+    """In one slot: the nodes by when they were heard of, what they say of themselves, and what they weigh."""
     tag = f"{{{namespace}:nodes}}"
-    return [tag.encode(), f"{tag}:said".encode()]
+    return [tag.encode(), f"{tag}:said".encode(), f"{tag}:weights".encode()]
 
 
 class Membership:
     """This node, as others see it. Made anew after a fork."""
 
-    def __init__(self, namespace: str) -> None:
+    def __init__(self, namespace: str, weight: int = 1) -> None:
         self.keys = membership_keys(namespace)
         self.id = secrets.token_hex(8)
-        self._said = json.dumps({"host": platform.node(), "pid": os.getpid()})
+        self._weight = weight
+        self._about = {"host": platform.node(), "pid": os.getpid(), "weight": weight}
 
     def beat(self) -> Exchange:
-        """Gives how many nodes there are."""
+        """Gives the Fleet."""
         return self._beat(SILENCE_MS)
 
     def leave(self) -> Exchange:
@@ -56,14 +66,16 @@ class Membership:
 
     def _beat(self, silence_ms: int) -> Exchange:
         reply = yield from call_script(
-            scripts()["beat"], self.keys, (self.id, self._said, silence_ms)
+            scripts()["beat"],
+            self.keys,
+            (self.id, json.dumps(self._about), silence_ms, self._weight),
         )
-        return reply[0]
+        return Fleet(max(1, reply[0]), max(self._weight, reply[2]))
 
 
 def live_nodes(namespace: str) -> Exchange:
     """Those that were heard of within the silence, longest silent first."""
-    times, said = membership_keys(namespace)
+    times, said, _ = membership_keys(namespace)
     seconds, micros = yield from command("TIME")
     now_ms = int(seconds) * 1_000 + int(micros) // 1_000
     heard = yield from command("ZRANGE", times, 0, -1, "WITHSCORES")
@@ -88,4 +100,10 @@ def _nodes(heard: list[bytes], words: dict[bytes, bytes], now_ms: int) -> Iterat
     for id, score in zip(heard[::2], heard[1::2], strict=True):
         said: dict[str, Any] = json.loads(words.get(id, b"{}"))
         silent_ms = max(0, now_ms - int(float(score)))
-        yield Node(id.decode(), str(said.get("host", "?")), int(said.get("pid", 0)), silent_ms)
+        yield Node(
+            id.decode(),
+            str(said.get("host", "?")),
+            int(said.get("pid", 0)),
+            silent_ms,
+            int(said.get("weight", 1)),
+        )
