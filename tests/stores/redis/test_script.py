@@ -191,6 +191,37 @@ def test_a_level_is_converted_exactly_though_the_product_is_far_beyond_2_53(ask:
         assert ask([charge], BEGIN_US + cost).decisions == wanted
 
 
+@pytest.mark.parametrize("code", ["TB", "W", "SW", "SL"])
+@pytest.mark.parametrize("counters", [1, 3])
+def test_a_take_written_in_short_is_decided_like_one_written_out(
+    code: str, counters: int, server: redis.Redis
+) -> None:
+    server.flushall()
+    sha = server.script_load(scripts()["acquire"].text)
+    limit = Plans(lambda *_: None).of(meter("short", code, 3)).limit
+    written_out = ["take", counters, *[limit, 1] * counters]
+    in_short = [limit] if counters == 1 else [counters, *[limit] * counters]
+    replies = []
+    for name, words in (("long", written_out), ("short", in_short)):
+        keys = [f"{name}{place}" for place in range(counters)]
+        # Five in one call, of which two are denied; and one request behind them, so that each ends where the next begins.
+        other = ["look", 1, limit, 1]
+        replies.append(
+            server.evalsha(
+                sha, 5 * len(keys) + 1, *(5 * keys), "x", BEGIN_US, "", *(5 * words), *other
+            )
+        )
+    assert replies[0] == replies[1]
+    assert [said[0] for said in replies[0][1:]] == [1, 1, 1, 0, 0, 1]
+
+
+@pytest.mark.parametrize("words", [["take", -1], ["-1"], ["give", 1], ["take", "x"], [""]])
+def test_what_is_no_request_is_refused(words: list[Any], server: redis.Redis) -> None:
+    sha = server.script_load(scripts()["acquire"].text)
+    with pytest.raises(redis.ResponseError, match="a request is take"):
+        server.evalsha(sha, 1, "k", "", "", *words, '["TB",[1,1,1,1,1,1,1]]', 1)
+
+
 def test_an_algorithm_without_lua_is_left_out() -> None:
     class Plain:
         code = "PLAIN"

@@ -6,22 +6,7 @@ and never by `/` alone; and states are written digit by digit, because Lua's own
 A counter is a string: the numbers of its state, joined by commas; or a sorted set, if its algorithm keeps a log (see `log_in_lua`). It
 lives as long as it matters, `reset_after` and a grace.
 
-`acquire` decides for many requests at once. Each is all or nothing by itself, and an error of one hurts no other.
-
-    KEYS  the counters of the first request, then those of the second, ...
-    ARGV  now in µs, or "" for the server's own time; the latest time at which it may still write, or ""; a tag if you like, `#` and
-          anything, which is given back behind the time;
-          then for each request: `take`, `hold` (a take that may be given back in a moment, because another slot of the cluster has a
-          say in it too), `look` (nothing is written), `fill` (each counter takes as much of its cost as it has room for) or `refund`
-          (logs only; a cost is then written `cost@when it was charged`);
-          how many counters it has; and for each counter its limit (see `wire_limit`) and the cost
-    gives now; then for each request a list, or a text if it failed: 1 or 0 (passed or not), five numbers per counter (an Outcome), and, if
-          it was denied, the state of each counter that denied ("-" if it has none; "" for others, for states longer than SHORT, and
-          where a place was held a moment ago, so that the denial may not last; of a log as much as it takes to deny again, see
-          `state_from_wire`). Of a refund: 1.
-          Past the latest time: now and -1, and nothing is written.
-
-The other scripts are small: see their comments.
+`acquire` decides, see `acquire_in_lua`; the other scripts are small, see their comments.
 """
 
 from __future__ import annotations
@@ -37,6 +22,7 @@ from diana.core.limit import Limit
 from diana.core.log import Log, log_of, partial_log
 from diana.core.meter import Meter, Terms, params_of_tiers
 from diana.core.plugins import algorithms
+from diana.stores.redis.protocol.acquire_in_lua import ACQUIRE, IN_FULL, PRELUDE
 from diana.stores.redis.protocol.log_in_lua import LOG, LOG_AS_TEXT
 
 GRACE_MS = 1_000
@@ -45,219 +31,10 @@ GIVEN_GRACE_MS = 3_600_000
 HELD_MS = 12_000
 """How long a place may be held until another slot has spoken: longer than the largest budget."""
 TOO_LATE = -1
+INT = 2**31
+"""Numbers below this are written by `%d`, which is quicker than `%.0f`, and on some machines no wider."""
 SHORT = 4_096
 """States up to this length are told with a denial, so that it can be remembered."""
-
-PRELUDE = """
-local SECOND, NEVER = 1000000, -1
-local fmod, format, call, decode = math.fmod, string.format, redis.call, cjson.decode
-
--- Whole division of what is not negative.
-local function over(number, divisor)
-  return (number - fmod(number, divisor)) / divisor
-end
-
-local function over_up(number, divisor)
-  local rest = fmod(number, divisor)
-  if rest == 0 then return number / divisor end
-  return (number - rest) / divisor + 1
-end
-
--- number * factor / divisor, rounded up, though the product may be far beyond 2^53: bit by bit.
-local function times_over_up(number, factor, divisor)
-  local whole, rest = over(number, divisor) * factor, math.fmod(number, divisor)
-  local bits = {}
-  while factor > 0 do
-    bits[#bits + 1] = math.fmod(factor, 2)
-    factor = over(factor, 2)
-  end
-  local quotient, remainder = 0, 0
-  for place = #bits, 1, -1 do
-    quotient, remainder = quotient * 2, remainder * 2
-    if remainder >= divisor then quotient, remainder = quotient + 1, remainder - divisor end
-    if bits[place] == 1 then
-      remainder = remainder + rest
-      if remainder >= divisor then quotient, remainder = quotient + 1, remainder - divisor end
-    end
-  end
-  return whole + quotient + (remainder > 0 and 1 or 0)
-end
-"""
-
-ACQUIRE = """
-local function write(key, state, reset)
-  local count = #state
-  for place = 1, count do
-    local number = state[place]
-    if number ~= number or number < 0 or number >= WHOLE then error('DIANA a state out of range') end
-  end
-  local text
-  if count == 3 then
-    text = format('%.0f,%.0f,%.0f', state[1], state[2], state[3])
-  else
-    local digits = {}
-    for place = 1, count do digits[place] = format('%.0f', state[place]) end
-    text = table.concat(digits, ',')
-  end
-  call('SET', key, text, 'PX', format('%.0f', over_up(reset, 1000) + GRACE))
-  return text
-end
-
--- Numbers joined by commas. The decoder of JSON reads them exactly, and in C.
-local function numbers_of(text)
-  return text and decode('[' .. text .. ']') or nil
-end
-
-local limits = {}
-local function limit_of(text)
-  local known = limits[text]
-  if known then return known end
-  known = decode(text)
-  known.kernel, known.log, known.refund = kernel_of(known[1])
-  known.params = known[2]
-  if not known.kernel then error('DIANA there is no algorithm ' .. tostring(known[1])) end
-  limits[text] = known
-  return known
-end
-
-local function cost_of(text)
-  local cost = string.match(text, '^%d+$') and tonumber(text)
-  if not cost or cost >= WHOLE then
-    error('DIANA a cost is a whole number, not ' .. tostring(text))
-  end
-  return cost
-end
-
--- The ordinary case: one counter, and it passes. Nothing if it is not.
-local function take_one(key, limit, cost, now)
-  if cost == 0 then return end
-  local before
-  if limit.log then before = open_log(key) else before = numbers_of(call('GET', key)) end
-  local after, passed, remaining, retry, reset, delay = limit.kernel(before, limit.params, cost, now)
-  if passed == 0 then return end
-  if limit.log then after.write(reset) else write(key, after, reset) end
-  return {1, 1, remaining, retry, reset, delay}
-end
-
--- All other cases. Its functions are made when it is called: the ordinary case does not pay for them.
-local function decide_in_full(word, first, count, at, now)
-  local function state_of(key, limit)
-    if limit.log then return open_log(key) end
-    local text = call('GET', key)
-    return numbers_of(text), text
-  end
-
-  local function commit(key, limit, state, reset)
-    if limit.log then return state.write(reset) end
-    return write(key, state, reset)
-  end
-
-  -- Says that a place of this counter may be given back in a moment. In the same slot, and under the same namespace.
-  local function held_key(key)
-    return string.match(key, '^[%w_.-]*') .. ':held:{' .. key .. '}'
-  end
-
-  -- One denies, so the others show what they have without the charge; and in which state it denied is told.
-  local function denied(word, first, count, at, now, answer, befores, afters, texts)
-    answer[1] = 0
-    for place = 1, count do
-      local key, limit = KEYS[first + place], limit_of(ARGV[at + 2 * place - 2])
-      local text, last = texts[place] or '-', 5 * place - 4
-      if answer[last + 1] == 1 then
-        local outcome = {limit.kernel(state_of(key, limit), limit.params, 0, now)}
-        for number = 1, 5 do answer[last + number] = outcome[number + 1] end
-        text = ''
-      else
-        if limit.log then text = befores[place].told() end
-        if afters[place] and word ~= 'look' then text = commit(key, limit, afters[place], answer[last + 4]) or '' end
-      end
-      if #text > SHORT or (text ~= '' and call('GET', held_key(key))) then text = '' end
-      answer[5 * count + 1 + place] = text
-    end
-    return answer
-  end
-
-  local function refund(first, count, at, now)
-    for place = 1, count do
-      local limit = limit_of(ARGV[at + 2 * place - 2])
-      local cost, made = string.match(ARGV[at + 2 * place - 1], '^(%d+)@(%d+)$')
-      if not cost or not limit.refund then error('DIANA this cannot be refunded by a script') end
-      local log = open_log(KEYS[first + place])
-      if log.newest then
-        local after, reset = limit.refund(log, limit.params, cost_of(cost), tonumber(made), now)
-        after.write(reset)
-      end
-    end
-    return {1}
-  end
-
-  if word == 'refund' then return refund(first, count, at, now) end
-  local answer, befores, afters, texts, allowed = {1, 0, 0, 0, 0, 0}, {}, {}, {}, true
-  for place = 1, count do
-    local limit, cost = limit_of(ARGV[at + 2 * place - 2]), cost_of(ARGV[at + 2 * place - 1])
-    local kernel, params = limit.kernel, limit.params
-    local key = KEYS[first + place]
-    local before, text = state_of(key, limit)
-    if word == 'fill' then
-      local _, _, room = kernel(before, params, 0, now)
-      cost = math.min(cost, room)
-      if limit.log then before = open_log(key) end
-    end
-    local after, passed, remaining, retry, reset, delay = kernel(before, params, cost, now)
-    if passed == 0 then allowed = false elseif cost == 0 then after = false end
-    local last = 5 * place - 4
-    answer[last + 1], answer[last + 2], answer[last + 3] = passed, remaining, retry
-    answer[last + 4], answer[last + 5] = reset, delay
-    befores[place], afters[place], texts[place] = before, after, text
-  end
-  if not allowed then return denied(word, first, count, at, now, answer, befores, afters, texts) end
-  if word ~= 'look' then
-    for place = 1, count do
-      if afters[place] then
-        commit(KEYS[first + place], limit_of(ARGV[at + 2 * place - 2]), afters[place], answer[5 * place])
-      end
-      if word == 'hold' then call('SET', held_key(KEYS[first + place]), '1', 'PX', HELD) end
-    end
-  end
-  return answer
-end
-
-local function decide(word, first, count, at, now)
-  if count == 1 and word == 'take' then
-    local answer = take_one(KEYS[first + 1], limit_of(ARGV[at]), cost_of(ARGV[at + 1]), now)
-    if answer then return answer end
-  end
-  return decide_in_full(word, first, count, at, now)
-end
-
-local now = tonumber(ARGV[1])
-if not now and ARGV[1] ~= '' then return redis.error_reply('DIANA a time is a whole number, or empty') end
-if not now then
-  local time = redis.call('TIME')
-  now = tonumber(time[1]) * 1000000 + tonumber(time[2])
-end
-local answers, at, first = {now}, 3, 0
-if ARGV[3] and string.byte(ARGV[3]) == 35 then
-  answers[2], at = ARGV[3], 4
-end
-local deadline = tonumber(ARGV[2])
-if deadline and now > deadline then
-  answers[#answers + 1] = TOO_LATE
-  return answers
-end
-
-while at <= #ARGV do
-  local word, count = ARGV[at], tonumber(ARGV[at + 1])
-  if not count or not (word == 'take' or word == 'hold' or word == 'look' or word == 'fill' or word == 'refund') then
-    return redis.error_reply('DIANA a request is take, hold, look, fill or refund and a number of counters, not ' .. tostring(word))
-  end
-  local fine, answer = pcall(decide, word, first, count, at + 2, now)
-  if not fine then answer = type(answer) == 'table' and answer.err or tostring(answer) end
-  answers[#answers + 1] = answer
-  at, first = at + 2 + 2 * count, first + count
-end
-return answers
-"""
 
 READ = """
 -- What is there, and what time it is: the first half of a compare-and-swap.
@@ -437,10 +214,11 @@ def acquire_script(known: Iterable[Algorithm]) -> Script:
     ]
     constants = (
         f"local GRACE = ARGV[1] == '' and {GRACE_MS} or {GIVEN_GRACE_MS}\n"
-        f"local TOO_LATE, SHORT, WHOLE, HELD = {TOO_LATE}, {SHORT}, {WHOLE}, {HELD_MS}"
+        f"local TOO_LATE, SHORT, WHOLE, INT, HELD = {TOO_LATE}, {SHORT}, {WHOLE}, {INT}, {HELD_MS}"
     )
     choice = ["local function kernel_of(code)", *kernels, "end"]
-    return script("acquire", PRELUDE, constants, *choice, LOG, ACQUIRE)
+    whole = ACQUIRE.replace("-- IN FULL", f"{LOG}{IN_FULL}")
+    return script("acquire", PRELUDE, constants, *choice, whole)
 
 
 def _kernel(algorithm: Any) -> str:

@@ -14,7 +14,6 @@ from diana.stores.memory import LONGEST_KEY, storable
 from diana.stores.redis.protocol.script import state_from_wire, wire_limit
 
 MOST_PLANS = 100_000
-TAKE, DIGIT_ONE = b"take", b"1"
 
 _new = tuple.__new__
 
@@ -75,7 +74,7 @@ class Plans:
         """Keys, and what `acquire` takes for them; None if an algorithm is not known there."""
         plans = self._plans
         keys: list[bytes] = []
-        argv: list[Any] = [TAKE, len(charges) if len(charges) > 1 else DIGIT_ONE]
+        argv: list[Any] = [len(charges)] if len(charges) > 1 else []
         for meter, key, cost in charges:
             plan = plans.get(meter)
             if plan is None or cost is not ONE or key.__class__ is not str:
@@ -83,7 +82,7 @@ class Plans:
             if plan.limit is None or len(key) > LONGEST_KEY:
                 break
             keys.append(plan.prefix + wire_text(key))
-            argv += (plan.limit, DIGIT_ONE)
+            argv.append(plan.limit)
         else:
             return keys, argv
         keys = self.keys(charges)
