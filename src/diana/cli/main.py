@@ -17,6 +17,7 @@ from diana.cli.peek import peek, reset, unblock
 from diana.cli.pull import pull
 from diana.cli.push import push
 from diana.cli.rollback import rollback
+from diana.cli.shed import shed
 from diana.cli.watch import watch
 
 
@@ -29,7 +30,8 @@ def diana(context: click.Context) -> None:
 
 
 VERBS = (
-    check, completion, demo, diff, explain, gateway, nodes, override, peek, pull, push, reset, rollback, unblock, watch,
+    check, completion, demo, diff, explain, gateway, nodes, override, peek, pull, push, reset, rollback, shed, unblock,
+    watch,
 )  # fmt: skip
 
 for verb in VERBS:
