@@ -11,8 +11,10 @@ import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
+from functools import partial
 from os import getpid
 from typing import Any, NamedTuple, cast
+from weakref import ReferenceType, ref
 
 from diana.charging import NO_IDENTITY, REFUSED_KEY, Charge, Charging
 from diana.core.contracts import Client, Clock, Observer, Store
@@ -115,7 +117,7 @@ class Judge:
         self._apply_shedding()
         for observer in self.observers:
             if hasattr(observer, "watch_factors"):
-                observer.watch_factors(self._shedding.states)
+                observer.watch_factors(partial(_states, ref(self._shedding)))
 
     @property
     def identity_errors(self) -> int:
@@ -458,6 +460,12 @@ class Judge:
                 observer(verdict.request, verdict)
             except Exception:
                 log.exception("an observer failed; the verdict stands")
+
+
+def _states(shedding: ReferenceType[Shedding]) -> list[GaugeState]:
+    """For observers, which live longer than a guard and must not keep its thread alive."""
+    measured = shedding()
+    return [] if measured is None else measured.states()
 
 
 def _observer(observer: str | Observer) -> Observer:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from pathlib import Path
 
@@ -37,6 +38,8 @@ def shed(file: Path, watch: bool, count: int | None, form: str) -> None:
         raise click.ClickException(str(error)) from None
     if not settings.shed:
         raise click.ClickException(f"{file} has no shed; write shed: default, or a list of factors")
+    # What is logged is shown here anyway.
+    logging.getLogger("diana").addHandler(logging.NullHandler())
     shedding = Shedding()
     shedding.use(settings)
     shedding.begin()

@@ -51,7 +51,7 @@ class Factor(NamedTuple):
     """Those of a file that writes none; without any, a file has to."""
     unit: str = ""
     """Shown behind a value: `%`, ` ms`."""
-    smoothing_seconds: float = 2.0
+    smoothing_seconds: float = 4.0
     """The time constant: a step is followed to 63 % in so long, to 95 % in three times as long."""
     of_process: bool = False
     """It is another one in every process: what `diana shed` measures in its own says nothing."""

@@ -1,10 +1,11 @@
-"""Who is shed? So that the share is kept exactly, no client's rhythm decides, and `last` is spared as long as there are others.
+"""Who is shed? So that the share is kept, no client's rhythm decides, and `last` is spared as long as there are others.
 
-Every request adds its share to a debt, every rejected one pays 1 of it. So after n requests n · share are rejected, give or take the
-bound of the debt. Rejecting whenever a whole 1 is owed would reject, at 50 %, every second request: always the same one of two clients that
-take turns. So chance decides, the more likely the more is owed, and what is owed keeps chance from straying.
+Every request adds its share to what is owed, every rejected one pays 1 of it. Rejecting whenever a whole 1 is owed would keep the share
+best, but at 50 % reject every second request: always the same one of two clients that take turns. Pure chance would be fair, and stray.
+So chance decides, and leans towards what is owed: after any number of requests the share is kept to a few.
 
-Requests of `last` add to the debt too, and others pay it. Only when it has grown past what a run of them explains do they pay themselves.
+Requests of `last` add to what is owed too, and others pay it: the more there are of `last`, the more of the others are rejected. Only
+when all others are, and it still grows, does `last` pay.
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ from random import Random
 
 from diana.stores.lock import fork_safe_lock
 
-MOST_OWED = 32.0
-"""What others may owe before `last` is shed."""
+LEAN = 0.05
+"""For each request that is owed, so much more likely."""
+PATIENCE = 32.0
+"""What a run of `last` may add beyond what makes all others be rejected, before `last` is shed."""
 
 
 class Choice:
@@ -25,11 +28,11 @@ class Choice:
 
     def picks(self, reject: int, is_last: bool) -> bool:
         """Whether this one is rejected, of requests of which `reject` percent are to be."""
-        dice = self._chance.random()
+        share, dice = reject / 100, self._chance.random()
         with self._lock:
-            owed = self._owed + reject / 100
-            picked = owed > MOST_OWED if is_last else dice < owed
-            self._owed = owed - 1.0 if picked else owed
+            likely = share + LEAN * self._owed
+            picked = likely > 1.0 + LEAN * PATIENCE if is_last else dice < likely
+            self._owed += share - picked
         return picked
 
     def retry_after(self, shortest: int, longest: int) -> int:

@@ -31,6 +31,7 @@ class Shedding:
         self._mounts: tuple[Reading, ...] = ()
         self._sampling = Sampling(self)
         self._sampled_at = 0.0
+        self._states: list[GaugeState] = []
 
     def use(self, settings: Settings) -> None:
         """These factors from now on; what is measured already goes on."""
@@ -75,15 +76,18 @@ class Shedding:
         return None
 
     def states(self) -> list[GaugeState]:
-        return [gauge.state() for gauge in self._gauges]
+        """As of the last time they were all measured; what is told here is done to requests."""
+        return list(self._states)
 
     def close(self) -> None:
         self._sampling.close()
         self._gauges = self.rejecting = ()
+        self._states = []
 
     def _rank(self) -> None:
         at_a_level = [gauge for gauge in self._gauges if gauge.reject]
         self.rejecting = tuple(sorted(at_a_level, key=lambda gauge: -gauge.reject))
+        self._states = [gauge.state() for gauge in self._gauges]
 
     def _readings(self, gauge: Gauge, request: Request) -> tuple[Reading, ...] | None:
         """Those of the path, if the list of `last` looks at it."""

@@ -12,4 +12,4 @@ def _make() -> Open:
     return open
 
 
-inflight = Factor(_make, of_process=True, needs_activity=True)
+inflight = Factor(_make, smoothing_seconds=2.0, of_process=True, needs_activity=True)

@@ -59,4 +59,11 @@ def _make() -> Open:
     return open
 
 
-loop_lag = Factor(_make, levels=LEVELS, unit=" ms", of_process=True, needs_activity=True)
+loop_lag = Factor(
+    _make,
+    levels=LEVELS,
+    unit=" ms",
+    smoothing_seconds=2.0,
+    of_process=True,
+    needs_activity=True,
+)
