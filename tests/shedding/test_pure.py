@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from math import e
 from random import Random
 from threading import Thread
@@ -101,7 +102,7 @@ def test_no_flapping_in_a_noisy_minute(mean: float, seed: int) -> None:
 def test_without_smoothing_and_hysteresis_that_minute_does_flap() -> None:
     noise = Random(0)
     plain = [noise.gauss(90.0, 5.0) >= 90.0 for _ in range(120)]
-    assert sum(one != other for one, other in zip(plain, plain[1:], strict=False)) > 20
+    assert sum(one != other for one, other in pairwise(plain)) > 20
 
 
 @pytest.mark.parametrize("reject", [1, 10, 30, 70, 99, 100])

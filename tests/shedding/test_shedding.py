@@ -7,6 +7,7 @@ import gc
 import logging
 import threading
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -125,7 +126,7 @@ def test_the_worst_factor_counts_and_the_next_one_where_it_makes_an_exception() 
     guard = Guard(policy(*lines))
     at_level(guard, 3, "worst")
 
-    def ask(path: str) -> tuple[float, set[str]]:
+    def ask(path: str) -> tuple[Any, set[str]]:
         verdicts = [guard.check(Request(path=path)) for _ in range(2_000)]
         return share_of(verdicts), {verdict.shed.factor for verdict in verdicts if verdict.shed}
 
