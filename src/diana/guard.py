@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Self
@@ -14,6 +15,8 @@ from diana.core.request import Request
 from diana.core.terms import Override
 from diana.core.verdict import Verdict
 from diana.judge import Judge
+from diana.shedding.activity import ProcessActivity
+from diana.shedding.gauge import GaugeState
 from diana.sources.following.live import LiveRules
 from diana.sources.following.problems import Problem
 from diana.stores import asynchronous
@@ -86,6 +89,7 @@ class _PolicyGuard:
         return () if self._live is None else self._live.problems
 
     def _stop_following(self) -> None:
+        self._judge.close()
         if self._live is not None:
             self._live.close()
 
@@ -110,6 +114,22 @@ class _PolicyGuard:
     def remove_override(self, rule: str, value: str) -> None:
         """The rule's own numbers hold again. One of the rules file or of the store stays."""
         self._judge.override(rule, value, None)
+
+    @property
+    def activity(self) -> ProcessActivity | None:
+        """What the middleware tells of every request that it lets in; None: no factor of `shed` asks."""
+        return self._judge.activity
+
+    def inside(self) -> AbstractContextManager[None]:
+        """`with guard.inside():` around a request that was let in, for the factor `inflight`. The middleware does so by itself."""
+        activity = self._judge.activity
+        return nullcontext() if activity is None else activity.inside()
+
+    @property
+    def factors(self) -> list[GaugeState]:
+        """The factors of `shed` as they are now in this process."""
+        self._judge.enter_process()
+        return self._judge.factors()
 
     @property
     def clock(self) -> Clock | None:

@@ -1,8 +1,8 @@
 """All rules, by request: what happens, in order.
 
-1. Which rules apply? 2. Who is asking, for each of them? 3. The local ones are asked first, so that a request they deny costs no round
-trip; then the global ones, and if those deny, the local charge is given back. 4. Those in the shadow count what passed. 5. Observers
-are told.
+0. Under load, is it shed? Then no rule is asked. 1. Which rules apply? 2. Who is asking, for each of them? 3. The local ones are asked
+first, so that a request they deny costs no round trip; then the global ones, and if those deny, the local charge is given back. 4. Those
+in the shadow count what passed. 5. Observers are told.
 """
 
 from __future__ import annotations
@@ -11,8 +11,10 @@ import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
+from functools import partial
 from os import getpid
 from typing import Any, NamedTuple, cast
+from weakref import ReferenceType, ref
 
 from diana.charging import NO_IDENTITY, REFUSED_KEY, Charge, Charging
 from diana.core.contracts import Client, Clock, Observer, Store
@@ -25,18 +27,23 @@ from diana.core.plugins import plugin
 from diana.core.policy import Policy, unknown_rule
 from diana.core.request import Request
 from diana.core.rule import Rule
+from diana.core.shed import Shed
 from diana.core.terms import (
     LiveOverrides,
     Override,
     meter_with,
 )
 from diana.core.verdict import Verdict
+from diana.shedding.activity import ProcessActivity
+from diana.shedding.gauge import GaugeState
+from diana.shedding.shedding import Shedding
 from diana.stores import asynchronous, open_store, refund_verb
 from diana.stores.clock import checked_clock, wall_us
 
 log = logging.getLogger("diana")
 
 REFUSED = (False, 0, NEVER, 0, 0)
+NO_RULES = Match(())
 
 _new = tuple.__new__
 
@@ -109,6 +116,15 @@ class Judge:
         self.follow: Callable[[], bool] = lambda: True
         """Follow changes of the rules in this process; whether it does."""
         self._pid = 0
+        self._shedding = Shedding()
+        self.shedding: Shedding | None = None
+        """None: nothing is ever shed."""
+        self.activity: ProcessActivity | None = None
+        """To be told of every request that is let in; None: nobody asks."""
+        self._apply_shedding()
+        for observer in self.observers:
+            if hasattr(observer, "watch_factors"):
+                observer.watch_factors(partial(_states, ref(self._shedding)))
 
     @property
     def identity_errors(self) -> int:
@@ -118,7 +134,9 @@ class Judge:
         """Threads of a parent are not in its child. A server may fork in C, unseen by Python, so the process is compared on each use."""
         pid = getpid()
         if self._pid != pid and self.follow():
-            self._pid = pid
+            self._pid = pid  # before we look: what is swapped in from now on sets it back
+            if self.shedding is not None and not self.shedding.ensure():
+                self._pid = 0
 
     def beside(self, policy: Policy) -> Judge:
         """Other rules on the same stores, which stay this one's to close."""
@@ -127,12 +145,34 @@ class Judge:
         other.owned = []
         other.overrides = LiveOverrides()
         other._charging = Charging(self.stored, other.overrides, self.shares)
+        # No request is shed twice.
+        other._shedding = Shedding()
+        other.shedding = other.activity = None
         return other
 
     def swap(self, policy: Policy) -> None:
         """Other rules from now on; who is being judged is judged by those it began with. What was counted stays."""
         self.policy = policy
+        self._apply_shedding()
         self._warn_if_not_shared()
+
+    def _apply_shedding(self) -> None:
+        lines = self.policy.settings.shed
+        if lines or self.shedding is not None:
+            self._shedding.use(self.policy.settings)
+        if not lines:
+            self._shedding.close()
+        self.activity = (
+            self._shedding.activity if any(line.kind.needs_activity for line in lines) else None
+        )
+        self.shedding = self._shedding if lines else None
+        self._pid = 0
+
+    def factors(self) -> list[GaugeState]:
+        return [] if self.shedding is None else self.shedding.states()
+
+    def close(self) -> None:
+        self._shedding.close()
 
     def _warn_if_not_shared(self) -> None:
         if not self._warned_not_shared and any(
@@ -145,6 +185,11 @@ class Judge:
         """Whether every rule lets the request pass; if one denies, none is charged."""
         if self._pid != getpid():
             self.enter_process()
+        shedding = self.shedding
+        if shedding is not None and shedding.rejecting:
+            shed = shedding.shed(request)
+            if shed is not None:
+                return self._reject(shed, request)
         policy = self.policy
         now = self.clock and self.clock()
         match, charges, refusing = self._charging.charges(policy, request, now)
@@ -172,6 +217,11 @@ class Judge:
             return self.check(request)
         if self._pid != getpid():
             self.enter_process()
+        shedding = self.shedding
+        if shedding is not None and shedding.rejecting:
+            shed = shedding.shed(request)
+            if shed is not None:
+                return self._reject(shed, request)
         policy = self.policy
         now = self.clock and self.clock()
         match, charges, refusing = self._charging.charges(policy, request, now)
@@ -367,8 +417,16 @@ class Judge:
         version, answers = policy.version, tuple(decisions)
         verdict: Verdict = _new(
             Verdict,
-            (denied_by is None, delay, denied_by, match, answers, version, request, meters),
+            (denied_by is None, delay, denied_by, match, answers, version, request, meters, None),
         )
+        if self.observers:
+            self._notify(verdict)
+        return verdict
+
+    def _reject(self, shed: Shed, request: Request) -> Verdict:
+        """Shed: no rule is asked, so none is charged."""
+        version = self.policy.version
+        verdict = Verdict(False, 0.0, None, NO_RULES, (), version, request, (), shed)
         if self.observers:
             self._notify(verdict)
         return verdict
@@ -409,6 +467,12 @@ class Judge:
                 observer(verdict.request, verdict)
             except Exception:
                 log.exception("an observer failed; the verdict stands")
+
+
+def _states(shedding: ReferenceType[Shedding]) -> list[GaugeState]:
+    """For observers, which live longer than a guard and must not keep its thread alive."""
+    measured = shedding()
+    return [] if measured is None else measured.states()
 
 
 def _observer(observer: str | Observer) -> Observer:

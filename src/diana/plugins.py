@@ -1,4 +1,4 @@
-"""The public door for authors of plug-ins: algorithms, actors, stores, sources, observers, filters.
+"""The public door for authors of plug-ins: algorithms, actors, stores, sources, observers, filters, factors.
 
 Everything that such a package needs of Diana is here; names elsewhere in `diana.core` may move. `diana.testing` checks what you wrote.
 """
@@ -34,6 +34,7 @@ from diana.core.log import NO_LOG, Log, log_of
 from diana.core.meter import Meter, meter_from_limit
 from diana.core.plugins import algorithms
 from diana.core.request import Request
+from diana.core.shed import Activity, Factor, Level, Open, Sample, Shed
 from diana.core.url import Url
 from diana.core.verdict import Verdict
 from diana.core.weigh import weigh
@@ -44,6 +45,7 @@ __all__ = [
     "NEVER",
     "NO_LOG",
     "SECOND_US",
+    "Activity",
     "Actor",
     "Algorithm",
     "App",
@@ -57,19 +59,24 @@ __all__ = [
     "Delaying",
     "Editable",
     "Edition",
+    "Factor",
     "Filter",
     "Identity",
     "InLua",
+    "Level",
     "Limit",
     "Log",
     "MemoryStore",
     "Meter",
     "Observer",
+    "Open",
     "Outcome",
     "Params",
     "Proxies",
     "Request",
+    "Sample",
     "Shared",
+    "Shed",
     "Source",
     "SourceError",
     "State",

@@ -166,7 +166,7 @@ def test_a_remote_document_with_settings_is_refused(
     until(lambda: guard.problems, "the problem is seen")
     name = setting.partition(":")[0]
     assert guard.problems[0].message == (
-        f"{web.url}:1:1: {name.lower()}: {name} is a setting; a remote document holds limits and defaults only: "
+        f"{web.url}:1:1: {name.lower()}: {name} is a setting; a remote document holds limits, defaults and shed only: "
         "put it into each node's own file"
     )
     assert guard.check(ANY).decisions[0].limit == 7

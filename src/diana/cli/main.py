@@ -18,6 +18,7 @@ from diana.cli.peek import peek, reset, unblock
 from diana.cli.pull import pull
 from diana.cli.push import push
 from diana.cli.rollback import rollback
+from diana.cli.shed import shed
 from diana.cli.watch import watch
 
 
@@ -30,8 +31,24 @@ def diana(context: click.Context) -> None:
 
 
 VERBS = (
-    check, completion, demo, diff, explain, gateway, import_, nodes, override, peek, pull, push, reset, rollback, unblock, watch,
-)  # fmt: skip
+    check,
+    completion,
+    demo,
+    diff,
+    explain,
+    gateway,
+    import_,
+    nodes,
+    override,
+    peek,
+    pull,
+    push,
+    reset,
+    rollback,
+    shed,
+    unblock,
+    watch,
+)
 
 for verb in VERBS:
     diana.add_command(verb)

@@ -262,6 +262,8 @@ class Observer(Protocol):
     """Told of every verdict, after it was made; what it raises is logged and forgotten.
 
     One that has a `watch(counts)` is given, once, a function that tells what the store has counted so far: a mapping of names to numbers.
+    One that has a `watch_factors(states)` is given, once, a function that tells the factors of load shedding, each with its `factor`,
+    `smoothed` and `level`.
     """
 
     def __call__(self, request: Request, verdict: Verdict) -> None: ...

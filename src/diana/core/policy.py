@@ -16,6 +16,7 @@ from diana.core.mount import Readings, readings_under_mounts
 from diana.core.path import Reading, path_of_segments, readings_of_path, words_of_path
 from diana.core.request import Request, printable
 from diana.core.rule import Body, Place, Rule
+from diana.core.shed import ShedLine
 from diana.core.terms import Functions, why_left_alone
 from diana.core.tree import SegmentTree
 from diana.core.url import Url
@@ -63,6 +64,8 @@ class Settings:
     """Prefixes under which the same handlers are reached too."""
     answer: Answer = field(default_factory=Answer)
     filters: tuple[FilterLine, ...] = ()
+    shed: tuple[ShedLine, ...] = ()
+    """Factors of load shedding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +92,13 @@ class Policy:
         self.settings = settings or Settings()
         self.version = version
         self.warnings = tuple(warnings)
+        self.shed_kinds = frozenset(
+            kind
+            for line in self.settings.shed
+            for entry in (line.last.entries if line.last else ())
+            for kind in entry.kinds
+        )
+        """Identities that code may have to find before a request can be shed."""
         self.exempt = tuple(exempt)
         """Urls that the rules of a block leave alone, each with the block's number."""
         self._by_method = any(rule.methods is not None for rule in rules)

@@ -10,6 +10,7 @@ from diana.core.match import Match
 from diana.core.meter import Meter
 from diana.core.request import Request, printable
 from diana.core.rule import Rule
+from diana.core.shed import Shed
 
 
 class Verdict(NamedTuple):
@@ -28,6 +29,8 @@ class Verdict(NamedTuple):
     request: Request
     meters: tuple[Meter, ...] = ()
     """Beside the rules: under which numbers each was asked. A tier's or an override's are not the rule's own."""
+    shed: Shed | None = None
+    """Rejected because of load, before any rule was asked: by which factor, at which level. Then `denied_by` is None."""
 
     def __bool__(self) -> bool:
         return self.allowed
@@ -68,6 +71,8 @@ class Verdict(NamedTuple):
         return "\n".join(lines)
 
     def _outcome(self) -> str:
+        if self.shed is not None:
+            return f"{self.shed}; charged to none"
         if self.denied_by is not None:
             return f"denied by {self.denied_by.name}; charged to none"
         return f"allowed after {self.delay:g} s" if self.delay else "allowed"

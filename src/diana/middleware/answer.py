@@ -19,6 +19,7 @@ from diana.core.match import Match
 from diana.core.meter import Meter
 from diana.core.policy import Policy
 from diana.core.rule import Body, Rule
+from diana.core.shed import Shed
 from diana.core.verdict import Verdict
 from diana.middleware.accept import HTML, JSON, TEXT, preferred_kind
 from diana.middleware.fields import (
@@ -36,9 +37,13 @@ Fields = list[tuple[bytes, bytes]]
 MOST_COMPOSED = 4_096
 """Bodies that are remembered."""
 PROBLEM_TYPES = "https://iana.org/assignments/http-problem-types#"
-EXCEEDED = PROBLEM_TYPES + "quota-exceeded"
-REDUCED = PROBLEM_TYPES + "temporary-reduced-capacity"
-"""While the store is lost, a node counts by itself: the IETF's draft has a name for that."""
+EXCEEDED, REDUCED, OVERLOADED = "exceeded", "reduced", "overloaded"
+TYPES = {
+    EXCEEDED: PROBLEM_TYPES + "quota-exceeded",
+    REDUCED: PROBLEM_TYPES + "temporary-reduced-capacity",
+    OVERLOADED: PROBLEM_TYPES + "temporary-reduced-capacity",
+}
+"""While the store is lost, a node counts by itself, and under load it rejects some: the IETF's draft has a name for that."""
 HALF_US = 0.5
 """Off before rounding up: a third of a second, three times, is one second and not two."""
 KINDS = (JSON, TEXT, HTML)
@@ -114,6 +119,8 @@ class Answers:
 
     def denial(self, verdict: Verdict) -> Denial:
         """Status, header lines and body for a denied request."""
+        if verdict.shed is not None:
+            return self._shed(verdict, verdict.shed)
         match, decisions = verdict.match, verdict.decisions
         meters = verdict.meters or match.meters
         if match.repeats:
@@ -126,6 +133,32 @@ class Answers:
         body = self._body(first)
         names = tuple(rule.name for rule, _ in denying)
         problem = REDUCED if denying and denying[0][1].degraded else EXCEEDED
+        headers, content = self._headers_and_body(verdict, status, body, problem, names, retry)
+        if self._ietf and asked:
+            headers.append(announce(match, meters).policy)
+            limits = ", ".join(_exhausted(rule, decision) for rule, decision in denying)
+            headers.append((b"ratelimit", limits.encode("ascii")))
+        if self._legacy and denying:
+            headers += _legacy(max((decision for _, decision in denying), key=_wait_us))
+        return Denial(status, headers, content)
+
+    def _shed(self, verdict: Verdict, shed: Shed) -> Denial:
+        """No quota was asked, so none is told."""
+        status = self._answer.status
+        headers, content = self._headers_and_body(
+            verdict, status, self._answer.body, OVERLOADED, (), shed.retry_after
+        )
+        return Denial(status, headers, content)
+
+    def _headers_and_body(
+        self,
+        verdict: Verdict,
+        status: int,
+        body: Body,
+        problem: str,
+        names: tuple[str, ...],
+        retry: int | None,
+    ) -> tuple[Fields, bytes]:
         kinds = tuple(kind for kind in KINDS if getattr(body, kind) is not None) or KINDS
         kind = preferred_kind(_accepted(verdict), kinds)
         if getattr(body, kind) is not None:
@@ -136,13 +169,7 @@ class Answers:
         headers = [(b"cache-control", b"no-store"), *described]
         if self._retry_after and retry is not None:
             headers.append((b"retry-after", str(retry).encode()))
-        if self._ietf and asked:
-            headers.append(announce(match, meters).policy)
-            limits = ", ".join(_exhausted(rule, decision) for rule, decision in denying)
-            headers.append((b"ratelimit", limits.encode("ascii")))
-        if self._legacy and denying:
-            headers += _legacy(max((decision for _, decision in denying), key=_wait_us))
-        return Denial(status, headers, content)
+        return headers, content
 
     def has_words_for(self, verdict: Verdict) -> bool:
         """Whether the rules file has a body of its own for this denial."""
@@ -213,10 +240,11 @@ def _compose(
         text = _problem(status, problem, names, retry) if own is None else own
     elif kind == TEXT:
         media = b"text/plain; charset=utf-8"
-        text = f"{detail_of(retry)}\n" if own is None else own
+        text = f"{_detail(problem, retry)}\n" if own is None else own
     else:
         media = b"text/html; charset=utf-8"
-        page = _PAGE.format(title=escape(_title(status, retry)), detail=escape(detail_of(retry)))
+        title, detail = _title(problem, status, retry), _detail(problem, retry)
+        page = _PAGE.format(title=escape(title), detail=escape(detail))
         text = page if own is None else own
     content = text.encode("utf-8", "replace")
     return [(b"content-type", media), (b"content-length", str(len(content)).encode())], content
@@ -225,27 +253,39 @@ def _compose(
 def _problem(status: int, kind: str, names: tuple[str, ...], retry: int | None) -> str:
     """RFC 9457. Nothing in it says who was counted: not the key, not the address."""
     problem: dict[str, object] = {
-        "type": "about:blank" if retry is None else kind,
-        "title": _title(status, retry),
+        "type": "about:blank" if retry is None else TYPES[kind],
+        "title": _title(kind, status, retry),
         "status": status,
-        "detail": detail_of(retry),
+        "detail": _detail(kind, retry),
     }
     if retry is not None:
         problem["retry_after"] = retry
+    if kind == OVERLOADED:
+        return json.dumps(problem)
     problem["violated-policies"] = [policy_name(name) for name in names]
     return json.dumps(problem)
 
 
-def _title(status: int, retry: int | None) -> str:
+def _title(kind: str, status: int, retry: int | None) -> str:
     """What the type of the problem is about, and what the detail says; of `about:blank` it is the status in words."""
     if retry is None and status >= 400:
         with suppress(ValueError):
             return HTTPStatus(status).phrase
-    return "Too Many Requests"
+    return "Service Overloaded" if kind == OVERLOADED else "Too Many Requests"
+
+
+def _detail(kind: str, retry: int | None) -> str:
+    if kind == OVERLOADED and retry is not None:
+        return f"The service is overloaded and rejects some requests. No quota was used. {_try_again(retry)}"
+    return detail_of(retry)
 
 
 def detail_of(retry: int | None) -> str:
     """In words, whatever the shape of the answer."""
     if retry is None:
         return "This request cannot be let through."
-    return f"Too many requests. Please try again in {retry} second{'' if retry == 1 else 's'}."
+    return f"Too many requests. {_try_again(retry)}"
+
+
+def _try_again(retry: int) -> str:
+    return f"Please try again in {retry} second{'' if retry == 1 else 's'}."

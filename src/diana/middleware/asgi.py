@@ -28,6 +28,7 @@ from diana.middleware.at_hand import (
 )
 from diana.middleware.delay import WAITING, DelayedRequest, deny_instead
 from diana.middleware.identity import Finder, Finders, afind
+from diana.middleware.inside import enter_in_loop
 from diana.middleware.opening import check_options, open_guard
 from diana.middleware.outcome import Outcome
 from diana.middleware.workers import warn_after_fork, warn_of_several_workers
@@ -163,15 +164,22 @@ class RateLimitMiddleware:
         scope[VERDICT], scope[MIDDLEWARE] = verdict, self
         if verdict.version is not self._version:
             self._answers, self._version = Answers(guard.policy), verdict.version
-        if not verdict.allowed:
-            await self._refuse(scope, receive, send, verdict)
-        elif verdict.delay:
-            await self._delay(scope, receive, send, verdict)
-        elif verdict.match.by_outcome:
-            await self._pass_by_outcome(scope, receive, send, verdict)
-        else:
-            fields = self._answers.fields(verdict)
-            await self.app(scope, receive, send_with(fields, send) if fields else send)
+        activity = guard.activity if verdict.allowed else None
+        if activity is not None:
+            enter_in_loop(activity)
+        try:
+            if not verdict.allowed:
+                await self._refuse(scope, receive, send, verdict)
+            elif verdict.delay:
+                await self._delay(scope, receive, send, verdict)
+            elif verdict.match.by_outcome:
+                await self._pass_by_outcome(scope, receive, send, verdict)
+            else:
+                fields = self._answers.fields(verdict)
+                await self.app(scope, receive, send_with(fields, send) if fields else send)
+        finally:
+            if activity is not None:
+                activity.leave()
 
     async def _identify(self, finders: Finders, request: ScopeRequest) -> None:
         needed = finders.needed(self.guard.policy, request)

@@ -32,6 +32,7 @@ from diana.middleware.at_hand import (
 )
 from diana.middleware.delay import WAITING, deny_instead
 from diana.middleware.identity import Finders, afind, find, is_async
+from diana.middleware.inside import enter_in_loop
 from diana.middleware.opening import RULES_FILE, open_guard
 from diana.middleware.wsgi import EnvironRequest, lines_from_fields, lines_to_add
 from diana.waiting import Timer
@@ -84,6 +85,12 @@ class RateLimitMiddleware:
         if not verdict.allowed:
             own = None if self._denied is None else self._denied(asked, verdict)
             return refusal(answers, verdict, own)
+        with guard.inside():
+            return self._let_in(asked, guard, verdict, answers)
+
+    def _let_in(
+        self, asked: HttpRequest, guard: Guard, verdict: Verdict, answers: Answers
+    ) -> HttpResponse:
         if verdict.delay:
             self._timer.sleep(verdict.delay)
         if not verdict.match.by_outcome:
@@ -112,6 +119,18 @@ class RateLimitMiddleware:
         if not verdict.allowed:
             own = None if self._denied is None else await self._denied(asked, verdict)
             return refusal(answers, verdict, own)
+        activity = guard.activity
+        if activity is None:
+            return await self._alet_in(asked, guard, verdict, answers)
+        enter_in_loop(activity)
+        try:
+            return await self._alet_in(asked, guard, verdict, answers)
+        finally:
+            activity.leave()
+
+    async def _alet_in(
+        self, asked: HttpRequest, guard: AsyncGuard, verdict: Verdict, answers: Answers
+    ) -> HttpResponse:
         if verdict.delay:
             await self._delay(verdict)
         if not verdict.match.by_outcome:

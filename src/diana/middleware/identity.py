@@ -37,6 +37,7 @@ class Finders:
     def needed(self, policy: Policy, request: Request) -> dict[str, Finder]:
         """Those to be called for this request."""
         kinds = policy.match(request).kinds
+        kinds |= policy.shed_kinds
         return {kind: finder for kind, finder in self._finders.items() if kind in kinds}
 
     def require_sync(self) -> None:

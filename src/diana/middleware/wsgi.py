@@ -15,6 +15,7 @@ from urllib.parse import quote
 from diana.core.contracts import Client, Clock, Observer, Store
 from diana.core.policy import Policy
 from diana.core.request import Request, one_of
+from diana.core.verdict import Verdict
 from diana.guard import Guard
 from diana.middleware import workers
 from diana.middleware.answer import Answers, Fields
@@ -26,6 +27,7 @@ from diana.middleware.at_hand import (
     checked_denied,
 )
 from diana.middleware.identity import Finder, Finders, find
+from diana.middleware.inside import leave_after
 from diana.middleware.opening import check_options, open_guard
 from diana.middleware.wsgi_outcome import pass_by_outcome
 from diana.waiting import Timer
@@ -171,11 +173,27 @@ class RateLimitMiddleware:
             start_response(status_line(status), lines_from_fields(headers))
             return [] if request.method == "HEAD" else [body]
         request.detach()
+        activity = guard.activity
+        if activity is None:
+            return self._let_in(environ, start_response, verdict, answers)
+        activity.enter()
+        try:
+            return leave_after(
+                self._let_in(environ, start_response, verdict, answers), environ, activity
+            )
+        except BaseException:
+            activity.leave()
+            raise
+
+    def _let_in(
+        self, environ: Environ, start_response: StartResponse, verdict: Verdict, answers: Answers
+    ) -> Iterable[bytes]:
         if verdict.delay:
             self._timer.sleep(verdict.delay)
         fields = answers.fields(verdict)
         start = _start_with(fields, start_response) if fields else start_response
         if verdict.match.by_outcome:
+            guard = self.guard
             return pass_by_outcome(
                 self.app, environ, start, lambda status: guard.settle_later(verdict, status=status)
             )

@@ -50,6 +50,8 @@ def rules_from_remote(
 ) -> Policy:
     """The rules of a remote document: `limits` and `defaults` are its own, all settings those of the local one, which is right.
 
+    Of the settings it may hold `shed`, which then wins over the local one.
+
     The local defaults are for the local rules: what was checked before it was published means the same on every node.
     """
     origin = Origin(name, content)
@@ -58,7 +60,7 @@ def rules_from_remote(
     if local is not None:
         here = Origin(name, local)
         ours = read_file(_documents(local, here), Mistakes(here), environ or environment())
-        remote = RulesFile(remote.blocks, ours.settings, remote.defaults)
+        remote = RulesFile(remote.blocks, {**ours.settings, **remote.settings}, remote.defaults)
     return _compiled(remote, mistakes, content, start)
 
 

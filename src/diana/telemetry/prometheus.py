@@ -1,9 +1,12 @@
 """Counters for Prometheus: `Guard.from_file("diana.yaml", observers=["prometheus"])`.
 
-    diana_requests_total{outcome}          allowed, denied
+    diana_requests_total{outcome}          allowed, denied, shed
     diana_decisions_total{rule, outcome}   allowed, denied, shadow_denied; a request is decided by several rules
     diana_degraded_decisions_total{rule}   made here because the store was out of reach
     diana_identity_errors_total{rule}      finding who asks failed; counted as if there were no identity
+    diana_shed_requests_total{factor, level}   rejected because of load; level counts from 1
+    diana_shed_factor_value{factor}        smoothed, as it is now; absent while it cannot be measured
+    diana_shed_factor_level{factor}        the level that it is at; 0 is none
     diana_store_…_total                    what the store counts: see diana.stores.redis.counts
 
 No label ever holds what a client sent: a client that invents names must not fill the memory of who watches.
@@ -11,11 +14,12 @@ No label ever holds what a client sent: a client that invents names must not fil
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Protocol
 from weakref import WeakKeyDictionary
 
 from prometheus_client import REGISTRY, CollectorRegistry, Counter
-from prometheus_client.core import CounterMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from diana.core.decision import Decision
@@ -34,12 +38,18 @@ class PrometheusObserver:
         self._decisions, self._degraded = metrics.decisions, metrics.degraded
         self._identity_errors = metrics.identity_errors
         self._stores = metrics.stores
+        self._shed, self._factors = metrics.shed, metrics.factors
         self._told = {
             allowed: metrics.requests.labels("allowed" if allowed else "denied")
             for allowed in (True, False)
         }
+        self._told_shed = metrics.requests.labels("shed")
 
     def __call__(self, request: Request, verdict: Verdict) -> None:  # noqa: ARG002
+        if verdict.shed is not None:
+            self._told_shed.inc()
+            self._shed.labels(verdict.shed.factor, verdict.shed.level).inc()
+            return
         self._told[verdict.allowed].inc()
         for rule, decision in zip(verdict.rules, verdict.decisions, strict=True):
             self._decisions.labels(rule.name, _outcome(rule, decision)).inc()
@@ -51,6 +61,24 @@ class PrometheusObserver:
     def watch(self, counts: Callable[[], Mapping[str, int]]) -> None:
         """The store's own counters, read when they are asked for."""
         self._stores.append(counts)
+
+    def watch_factors(self, states: Callable[[], Sequence[FactorState]]) -> None:
+        """The factors of load shedding, read when they are asked for."""
+        self._factors.append(states)
+
+
+class FactorState(Protocol):
+    """What a guard tells of a factor."""
+
+    @property
+    def factor(self) -> str: ...
+    @property
+    def smoothed(self) -> float | None: ...
+    @property
+    def level(self) -> int: ...
+
+
+States = Callable[[], Sequence[FactorState]]
 
 
 class Metrics:
@@ -80,6 +108,14 @@ class Metrics:
         )
         self.stores: list[Callable[[], Mapping[str, int]]] = []
         registry.register(_StoreCounters(self.stores))
+        self.shed = Counter(
+            "diana_shed_requests",
+            "Requests that were rejected because of load.",
+            ["factor", "level"],
+            registry=registry,
+        )
+        self.factors: list[States] = []
+        registry.register(_FactorGauges(self.factors))
 
 
 class _StoreCounters(Collector):
@@ -94,6 +130,34 @@ class _StoreCounters(Collector):
         for name, number in together.items():
             said = name.replace("_", " ")
             yield CounterMetricFamily(f"diana_store_{name}", f"Of the store: {said}.", value=number)
+
+
+class _FactorGauges(Collector):
+    """Of several guards in a process, the worst."""
+
+    def __init__(self, factors: list[States]) -> None:
+        self._factors = factors
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        value = GaugeMetricFamily(
+            "diana_shed_factor_value", "A factor of load shedding, smoothed.", labels=["factor"]
+        )
+        level = GaugeMetricFamily(
+            "diana_shed_factor_level", "The level that a factor is at; 0: none.", labels=["factor"]
+        )
+        values: dict[str, float] = {}
+        levels: dict[str, int] = {}
+        for states in self._factors:
+            for state in states():
+                levels[state.factor] = max(levels.get(state.factor, 0), state.level)
+                if state.smoothed is not None:
+                    values[state.factor] = max(values.get(state.factor, 0.0), state.smoothed)
+        for factor, smoothed in values.items():
+            value.add_metric([factor], smoothed)
+        for factor, number in levels.items():
+            level.add_metric([factor], number)
+        yield value
+        yield level
 
 
 _metrics: WeakKeyDictionary[CollectorRegistry, Metrics] = WeakKeyDictionary()

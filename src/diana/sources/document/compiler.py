@@ -24,6 +24,7 @@ from diana.core.meter import Meter, escaped, meter_from_limit
 from diana.core.plugins import algorithm_from_spelling
 from diana.core.policy import Answer, Policy, Settings
 from diana.core.request import Request
+from diana.core.roster import Roster
 from diana.core.rule import Body, OverrideMeter, Place, Rule
 from diana.core.terms import Tiers
 from diana.core.url import Url, url_from_spelling
@@ -35,9 +36,10 @@ from diana.sources.document.plan_compiler import (
     meters_of_terms,
     tier_terms,
 )
-from diana.sources.document.plans import ELSE
+from diana.sources.document.plans import ELSE, RosterFields
 from diana.sources.document.reader import Field, Mistakes
 from diana.sources.document.schema import Block, RuleFields, RulesFile
+from diana.sources.document.shed import compiled_shed
 from diana.sources.document.warnings import CHOSEN_BY_CLIENTS, warnings_of
 
 FIELDS_OF_EVERY_RULE = {
@@ -116,6 +118,10 @@ class _Compiler:
             kind: identity_from_code(kind, self._identity(kind)) for kind in CHOSEN_BY_CLIENTS
         }
         self._rosters = RosterCompiler(self._settings.proxies, self._identities, mistakes)
+        shed = self._file.settings.get("shed")
+        if shed is not None:
+            lines = compiled_shed(shed.value, self._roster_for_all_urls, mistakes)
+            self._settings = replace(self._settings, shed=lines)
         # Of ten thousand rules most are alike: what they share is made once, and is once in memory.
         self._known_actors: dict[tuple[str, ...], tuple[list[Spelled], KeyOf]] = {}
         self._known_meters: dict[tuple[object, ...], Meter] = {}
@@ -271,6 +277,9 @@ class _Compiler:
                 )
                 self._mistakes.add(merged.wrong("cost", said))
         return meters[None]
+
+    def _roster_for_all_urls(self, listed: list[RosterFields]) -> Roster | None:
+        return next(iter(self._rosters.rosters(EVERYWHERE, [listed])), None)
 
     def _overrides(
         self, actors: list[Spelled], meter: Meter, merged: _MergedFields

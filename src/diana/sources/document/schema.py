@@ -38,6 +38,7 @@ from diana.sources.document.reader import (
     text,
     whole,
 )
+from diana.sources.document.shed import shed_reader
 from diana.sources.document.values import (
     algorithm,
     answer_body,
@@ -100,7 +101,7 @@ def read_file(
 
 
 def read_remote(documents: list[Node], mistakes: Mistakes) -> RulesFile:
-    """What a remote document says. Limits and defaults only: an author of rules must not be able to move the counters elsewhere."""
+    """What a remote document says. Limits, defaults and `shed` only: an author of rules must not be able to move the counters elsewhere."""
     if not documents:
         mistakes.add(
             ConfigError(
@@ -110,7 +111,7 @@ def read_remote(documents: list[Node], mistakes: Mistakes) -> RulesFile:
     found = _Schema(mistakes, {}, local=False).file(
         [_without_settings(node, mistakes) for node in documents]
     )
-    return RulesFile(found.blocks, {}, found.defaults)
+    return RulesFile(found.blocks, found.settings, found.defaults)
 
 
 def _without_settings(node: Node, mistakes: Mistakes) -> Node:
@@ -120,7 +121,7 @@ def _without_settings(node: Node, mistakes: Mistakes) -> Node:
     rules_only = []
     for key, value in node.pairs:
         if key.text.lower() in SETTINGS:
-            said = f"{key.text} is a setting; a remote document holds limits and defaults only: put it into each node's own file"
+            said = f"{key.text} is a setting; a remote document holds limits, defaults and shed only: put it into each node's own file"
             mistakes.add(mistake(key, key.text.lower(), said))
         else:
             rules_only.append((key, value))
@@ -155,7 +156,9 @@ class _Schema:
             "filters": filter_reader(mistakes),
             "mounts": listing(mount, "prefix"),
             "dashboard": NotYet("dashboard"),
-            "shed": NotYet("shed"),
+            "shed": shed_reader(
+                mistakes, self._roster, self._url if local else _no_url_from_elsewhere
+            ),
             "limits": self._blocks,
         }
 
@@ -323,6 +326,12 @@ class _Schema:
             return self._environment[found[1]]
 
         return _VARIABLE.sub(value, text(node, path))
+
+
+def _no_url_from_elsewhere(*_: Node | str) -> str:
+    raise ConfigError(
+        "a remote document cannot tell nodes which server to ask; put shed into each node's own file"
+    )
 
 
 def rule_fields() -> dict[str, Read]:

@@ -1,0 +1,44 @@
+"""Who is shed? So that the share is kept, no client's rhythm decides, and `last` is spared as long as there are others.
+
+Every request adds its share to what is owed, every rejected one pays 1 of it. Rejecting whenever a whole 1 is owed would keep the share
+best, but at 50 % reject every second request: always the same one of two clients that take turns. Pure chance would be fair, and stray.
+So chance decides, and leans towards what is owed: after any number of requests the share is kept to a few.
+
+Requests of `last` add to what is owed too, and others pay it: the more there are of `last`, the more of the others are rejected. Only
+when all others are, and it still grows, does `last` pay.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+from diana.stores.lock import fork_safe_lock
+
+LEAN = 0.05
+"""For each request that is owed, so much more likely."""
+PATIENCE = 32.0
+"""What a run of `last` may add beyond what makes all others be rejected, before `last` is shed."""
+
+
+class Choice:
+    def __init__(self, chance: Random | None = None) -> None:
+        self._chance = chance or Random()  # noqa: S311  # no secret
+        self._owed = 0.0
+        self._lock = fork_safe_lock()
+
+    def picks(self, reject: int, is_last: bool) -> bool:
+        """Whether this one is rejected, of requests of which `reject` percent are to be."""
+        share, dice = reject / 100, self._chance.random()
+        with self._lock:
+            likely = share + LEAN * self._owed
+            picked = likely > 1.0 + LEAN * PATIENCE if is_last else dice < likely
+            self._owed += share - picked
+        return picked
+
+    def retry_after(self, shortest: int, longest: int) -> int:
+        return self._chance.randint(shortest, longest)
+
+    def forgive(self) -> None:
+        """A level was left: what was owed under it is not the next one's."""
+        with self._lock:
+            self._owed = 0.0

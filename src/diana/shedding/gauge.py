@@ -1,0 +1,138 @@
+"""One factor of the rules file as it is now: sampled, smoothed, at a level."""
+
+from __future__ import annotations
+
+import logging
+from math import isfinite
+from typing import NamedTuple
+
+from diana.core.path import Reading
+from diana.core.request import Request
+from diana.core.shed import Activity, Sample, Shed, ShedLine
+from diana.shedding.choice import Choice
+from diana.shedding.exemption import Exemption
+from diana.shedding.levels import level_after
+from diana.shedding.smoothing import Smoothing
+
+log = logging.getLogger("diana")
+
+SHORTEST_RETRY, LONGEST_RETRY = 1, 5
+"""Seconds."""
+
+
+class GaugeState(NamedTuple):
+    """What is shown of a factor."""
+
+    factor: str
+    value: float | None
+    """The last sample; None: it cannot be told."""
+    smoothed: float | None
+    level: int
+    reject: int
+    """Percent."""
+    unit: str
+    problem: str | None
+    """Why it cannot be told, if sampling fails."""
+
+
+class Gauge:
+    def __init__(self, line: ShedLine, mounts: tuple[Reading, ...]) -> None:
+        self.line = line
+        self._exemption = Exemption(line.exempt, mounts) if line.exempt else None
+        self._choice = Choice()
+        self._smoothing = Smoothing(line.kind.smoothing_seconds)
+        self._sample: Sample | None = None
+        self._value: float | None = None
+        self._problem: str | None = None
+        self.level = 0
+        self.reject = 0
+
+    def take_over(self, other: Gauge) -> None:
+        """What another one has measured of the same thing: a change of levels is no reason to begin anew."""
+        self._smoothing, self._value, self._sample = other._smoothing, other._value, other._sample
+        self._problem = other._problem
+        if self._smoothing.value is not None:
+            self._set_level(level_after(self.line.levels, 0, self._smoothing.value))
+
+    def open(self, activity: Activity) -> None:
+        self._sample = None
+        try:
+            self._sample = self.line.open(activity)
+        except Exception as error:
+            self._fail(error)
+
+    def sample(self, at: float) -> None:
+        if self._sample is None:
+            return
+        try:
+            value = self._sample()
+            if value is not None and not isfinite(value):
+                raise ValueError(f"gave {value}")
+        except Exception as error:
+            self._fail(error)
+            return
+        if self._problem is not None:
+            log.warning("shedding factor %s can be measured again", self.line.name)
+            self._problem = None
+        self.add(value, at)
+
+    def add(self, value: float | None, at: float) -> None:
+        """A sample; what cannot be told rejects nothing."""
+        self._value = value
+        if value is None:
+            self._smoothing.forget()
+            self._set_level(0)
+        else:
+            smoothed = self._smoothing.add(value, at)
+            self._set_level(level_after(self.line.levels, self.level, smoothed))
+
+    def exempts(self, request: Request) -> bool:
+        return self._exemption is not None and self._exemption.covers(request)
+
+    def shed(self, request: Request, readings: tuple[Reading, ...] | None) -> Shed | None:
+        level, value = self.level, self._smoothing.value
+        if not level or value is None:  # left by another thread just now
+            return None
+        last = self.line.last
+        is_last = last is not None and last.leaves_alone(request, readings) is not None
+        above, reject = self.line.levels[level - 1]
+        if not self._choice.picks(reject, is_last):
+            return None
+        retry_after = self._choice.retry_after(SHORTEST_RETRY, LONGEST_RETRY)
+        return Shed(self.line.name, level, value, above, reject, retry_after)
+
+    def state(self) -> GaugeState:
+        line = self.line
+        return GaugeState(
+            line.name,
+            self._value,
+            self._smoothing.value,
+            self.level,
+            self.reject,
+            line.kind.unit,
+            self._problem,
+        )
+
+    def _fail(self, error: Exception) -> None:
+        message = f"{type(error).__name__}: {error}"
+        if self._problem is None:
+            log.warning("shedding factor %s cannot be measured: %s", self.line.name, message)
+        self._problem = message
+        self.add(None, 0.0)
+
+    def _set_level(self, level: int) -> None:
+        if level == self.level:
+            return
+        if level < self.level:
+            self._choice.forgive()
+        self.level = level
+        self.reject = self.line.levels[level - 1].reject if level else 0
+        value = self._smoothing.value
+        shown = "" if value is None else f" at {value:.4g}{self.line.kind.unit}"
+        log.warning(
+            "shedding factor %s%s: level %d, rejecting %d %% of requests",
+            self.line.name,
+            shown,
+            level,
+            self.reject,
+        )
