@@ -112,7 +112,10 @@ def test_asgi() -> None:
 
 def test_the_gateway() -> None:
     guard = AsyncGuard(policy(line(Dial(50.0), ALL, like=SPARED)))
-    with upstream(says(HELLO)) as service, listening(gateway(guard, upstream_from_url(service.url))) as port:
+    with (
+        upstream(says(HELLO)) as service,
+        listening(gateway(guard, upstream_from_url(service.url))) as port,
+    ):
         until(lambda: status_of(ask_gateway(port, get("/"))) == 503, "requests are shed")
         before = len(service.heads)
         assert [status_of(ask_gateway(port, get("/"))) for _ in range(5)] == [503] * 5
