@@ -13,6 +13,7 @@ STRANGER = Path(__file__).parent / "stranger"
 
 PLAY = """
 import asyncio
+import time
 from pathlib import Path
 from diana import Guard, Limiter, Request, load_rules
 from diana.plugins import algorithms
@@ -59,6 +60,16 @@ followed = Guard.from_file("shelf://rules", clock=clock, observers=["tally"])
 assert [bool(followed.check(Request())) for _ in range(2)] == [True, False]
 assert TALLY == [True, False]
 followed.close()
+
+Path("sensor").write_text("95000")
+Path("shed.yaml").write_text("shed: [{factor: heat, file: sensor}]\\nlimits: [{url: /, rules: [{unit: hour, rpu: 1000000}]}]")
+hot = Guard.from_file("shed.yaml")
+end = time.monotonic() + 60
+while hot.check(Request()) and time.monotonic() < end:
+    time.sleep(0.01)
+shed = hot.check(Request()).shed
+assert (shed.factor, shed.level, shed.value) == ("heat", 2, 95.0)
+hot.close()
 print("played")
 """
 

@@ -40,6 +40,14 @@ def follow_rules() -> None:
     until(lambda: served.guard.check(Request("GET", "/")).version != version, "they are followed")
 
 
+def measure_load() -> None:
+    """The parent's thread is not here, and what it has measured is the parent's."""
+    (before,) = served.guard._judge.factors()
+    assert before.value is not None
+    _ = served.guard.factors
+    until(lambda: served.guard.factors[0].value not in (None, before.value), "it is measured anew")
+
+
 def see_old_changes() -> None:
     """What was published between the fork and the first request holds for the first request."""
     new = Path(served.RULES).with_suffix(".new")
@@ -77,6 +85,7 @@ if __name__ == "__main__":
     lines = waiting._limits.lines
     until(lambda: len(lines._own()._lines.get("k", ())) == 2, "two wait")
     until(lambda: take() == (False, False), "the store decides")
+    until(lambda: served.guard.factors[0].value is not None, "the load is measured")
     version_of_parent = served.guard.policy.version
     if what == "do_without_threads":
         threading._start_new_thread = refuse_thread  # type: ignore[attr-defined]

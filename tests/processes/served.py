@@ -26,7 +26,9 @@ slow = Limiter("1/day")
 waiting = 0
 
 
-def answer(decision: Decision, beat: Decision, verdict: Verdict) -> bytes:
+def answer(
+    decision: Decision, beat: Decision, verdict: Verdict, asked: Guard | AsyncGuard
+) -> bytes:
     """`beat` is never denied, so the store is asked with every request: a denial would be remembered here."""
     decisions = (decision, beat, *verdict.decisions)
     told = {
@@ -36,13 +38,14 @@ def answer(decision: Decision, beat: Decision, verdict: Verdict) -> bytes:
         "degraded": any(one.degraded for one in decisions),
         "version": verdict.version,
         "waiting": waiting,
+        "measured": any(state.value is not None for state in asked.factors),
         "threads": sorted({thread.name for thread in threading.enumerate()}),
     }
     return json.dumps(told).encode()
 
 
 def take() -> bytes:
-    return answer(limiter.take("k"), pulse.take("k"), guard.check(Request("GET", "/")))
+    return answer(limiter.take("k"), pulse.take("k"), guard.check(Request("GET", "/")), guard)
 
 
 def wsgi(environ: Any, start_response: Any) -> list[bytes]:
@@ -69,7 +72,9 @@ class Asgi:
         if scope["type"] != "http":
             return
         verdict = await self._guard.check(Request("GET", "/"))
-        body = answer(await self._limiter.take("k"), await self._pulse.take("k"), verdict)
+        body = answer(
+            await self._limiter.take("k"), await self._pulse.take("k"), verdict, self._guard
+        )
         headers = [(b"content-length", str(len(body)).encode())]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": body})

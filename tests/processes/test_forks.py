@@ -12,7 +12,7 @@ import pytest
 from tests.processes.workers import LIMIT, ROOT, RULES, SECONDS, environment
 from tests.servers.server import Server
 
-WHAT = ["wait_in_line", "follow_rules", "do_without_threads"]
+WHAT = ["wait_in_line", "follow_rules", "do_without_threads", "measure_load"]
 
 
 def run(how: str, what: str, redis7: Server, folder: Path) -> None:

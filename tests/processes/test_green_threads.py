@@ -12,6 +12,7 @@ from tests.processes.workers import (
     WORKERS,
     Workers,
     check_healing,
+    check_load_is_measured,
     check_one_count,
     check_rules_are_followed,
     gunicorn,
@@ -31,6 +32,7 @@ def test_eventlet(store: Server) -> None:
     command = [sys.executable, "-m", "tests.processes.green", "{port}", str(WORKERS)]
     with Workers(store, command, b"listening") as workers:
         pids = check_one_count(workers)
+        check_load_is_measured(workers, pids)
         check_rules_are_followed(workers, pids)
         check_healing(workers, store, pids)
 

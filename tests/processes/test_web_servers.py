@@ -9,6 +9,7 @@ import pytest
 from tests.processes.workers import (
     Workers,
     check_healing,
+    check_load_is_measured,
     check_one_count,
     check_rules_are_followed,
     gunicorn,
@@ -46,5 +47,6 @@ def test_all_workers_count_as_one_and_heal_and_follow_the_rules(name: str, store
     ready = b"spawned uWSGI worker 1" if name.startswith("uwsgi") else b"Listening at"
     with Workers(store, COMMANDS[name], ready) as workers:
         pids = check_one_count(workers)
+        check_load_is_measured(workers, pids)
         check_rules_are_followed(workers, pids)
         check_healing(workers, store, pids)

@@ -26,6 +26,7 @@ LIMIT = 50
 SECONDS = 60.0
 
 RULES = """
+shed: [{factor: process_memory, levels: [{above: 99, reject: 1}]}]
 limits:
   - url: /
     rules:
@@ -41,6 +42,7 @@ class Answer(NamedTuple):
     version: str
     waiting: int
     threads: list[str]
+    measured: bool
 
 
 class Workers(Process):
@@ -163,3 +165,7 @@ def check_rules_are_followed(workers: Workers, pids: set[int]) -> None:
     version = workers.ask().version
     workers.write_rules(2 * LIMIT)
     workers.until_each(pids, lambda answer: answer.version != version, "the new rules are in force")
+
+
+def check_load_is_measured(workers: Workers, pids: set[int]) -> None:
+    workers.until_each(pids, lambda answer: answer.measured, "the load is measured")

@@ -302,7 +302,7 @@ def test_a_queue_out_of_reach_sheds_nothing_and_comes_back() -> None:
         server.client().rpush("jobs", *range(300))
         guard = length_of(server, "jobs")
         at_level(guard, 1, "redis_length")
-        server.stop()
+        server.kill()
         at_level(guard, 0, "redis_length")
         assert guard.check(Request())
         assert state(guard, "redis_length").problem

@@ -10,12 +10,14 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from diana import Guard, Request
+from diana.core.shed import Level
 from diana.sources.rules import rules_from_bytes
 from diana.telemetry.prometheus import PrometheusObserver
 from diana.testing import FakeClock
 from tests.servers.programs import REDIS_7
 from tests.servers.server import Server
 from tests.servers.waiting import until
+from tests.shedding.lines import Dial, at_level, line, policy
 
 RULES = """
 store: {store}
@@ -135,3 +137,24 @@ def test_identities_that_could_not_be_found(registry: CollectorRegistry) -> None
         )
     guard.close()
     assert registry.get_sample_value("diana_identity_errors_total", {"rule": "you"}) == 1
+
+
+def test_what_was_shed_and_the_factors_as_they_are(registry: CollectorRegistry) -> None:
+    fixed, gone = Dial(92.0), Dial(None)
+    shed = line(fixed, (Level(80, 10), Level(90, 100)))
+    guard = Guard(policy(shed, line(gone, name="gone")), observers=[PrometheusObserver(registry)])
+    at_level(guard, 2)
+    value = registry.get_sample_value
+    allowed = value("diana_requests_total", {"outcome": "allowed"}) or 0
+    for _ in range(7):
+        assert not guard.check(Request())
+    assert value("diana_requests_total", {"outcome": "shed"}) == 7
+    assert value("diana_requests_total", {"outcome": "denied"}) == 0
+    assert value("diana_requests_total", {"outcome": "allowed"}) == allowed
+    assert value("diana_shed_requests_total", {"factor": "dial", "level": "2"}) == 7
+    assert value("diana_shed_factor_value", {"factor": "dial"}) == 92.0
+    assert value("diana_shed_factor_level", {"factor": "dial"}) == 2
+    assert value("diana_shed_factor_value", {"factor": "gone"}) is None
+    assert value("diana_shed_factor_level", {"factor": "gone"}) == 0
+    guard.close()
+    assert value("diana_shed_factor_value", {"factor": "dial"}) is None

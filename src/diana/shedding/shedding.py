@@ -57,8 +57,10 @@ class Shedding:
         """In the process that measures from now on."""
         self.activity.after_fork()
         for gauge in self._gauges:
+            gauge.add(None, 0.0)  # what a parent has measured is the parent's
             gauge.open(self.activity)
         self._sampled_at = monotonic()
+        self._rank()
 
     def sample(self, at: float) -> None:
         for gauge in self._gauges:
