@@ -62,8 +62,8 @@ class BucketParams:
     ceiling: int
     """The highest level that may be found, in drops: the capacity of the highest tier."""
     hot: tuple[int, int, int, int, int, int | None, tuple[bool, int, int, int, int]]
-    """Capacity, per, leak, leak - 1 (to round up), free; `per` once more if a tick is one µs, else None: a state that holds this
-    very object needs no conversion; and what the first request is told. A plain tuple: it is unpacked on every request."""
+    """Capacity, per, leak, leak - 1 (to round up), free; `per` once more if a tick is one µs, else None: a state of
+    this scale needs no conversion; and what the first request is told. A plain tuple: it is unpacked on every request."""
 
     @property
     def pace(self) -> tuple[int, float]:
@@ -158,7 +158,7 @@ def decide(
     if state is not None:
         level, stamp, scale = state
         elapsed = now - stamp
-        if elapsed < 0 or scale is not fine or level > capacity:
+        if elapsed < 0 or scale != fine or level > capacity:
             return _decide_slowly(state, params, cost, now)
         # Lua and C clamp `elapsed` to `drain` first, to stay below 2**53; here the product may be as large as it likes.
         level -= elapsed * leak

@@ -1,0 +1,1 @@
+"""One count for all processes of a machine: `shared://NAME`."""
