@@ -291,7 +291,10 @@ class PythonZone:
     ) -> None:
         table, undo = self._table, self._undo
         kept = {self._slot(offset) for _, _, offset, _, _ in written if offset}
-        self._make_room(written, kept, now)
+        if len(kept) < len(written) or any(
+            len(state) > HERE or isinstance(state, Log) for _, _, _, state, _ in written
+        ):
+            self._make_room(written, kept, now)
         for meter, digest, offset, state, outcome in written:
             if offset:
                 slot = self._slot(offset)
@@ -331,6 +334,7 @@ class PythonZone:
         kept: Collection[int],
         now: int,
     ) -> None:
+        self._table.check()
         wanted, new = 0, False
         for meter, _, offset, state, _ in written:
             if not offset:
