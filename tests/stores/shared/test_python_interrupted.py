@@ -22,8 +22,13 @@ from tests.stores.shared.zones import zone_name
 BEGIN_US = 1_700_000_000_000_000
 SECOND_US = 1_000_000
 NEVER_STRUCK = (
-    "try:", "finally:", "for _ in self._taken:", "for _ in self._file_taken:", "self._release()", "self._file_release()",
-)  # fmt: skip
+    "try:",
+    "finally:",
+    "for _ in self._taken:",
+    "for _ in lock.waited if longs[waiting] else lock.tried:",
+    "self._release()",
+    "lock.release()",
+)
 """The interpreter looks for signals after calls and jumps back, not between taking a lock and the `try`, nor before its release."""
 
 
