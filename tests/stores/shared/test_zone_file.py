@@ -168,6 +168,39 @@ def test_what_this_process_cannot_use_is_refused_while_others_use_it_and_made_an
     assert open_zone_file(name, **wanted).header.secret != secret  # type: ignore[arg-type]
 
 
+def test_a_zone_that_no_process_uses_is_adopted_and_made_anew_if_that_fails(name: str) -> None:
+    adopted: list[bytes] = []
+
+    def adopt(mapping: mmap) -> None:
+        adopted.append(mapping[BODY : BODY + 4])
+        if mapping[BODY : BODY + 4] != b"mine":
+            raise ConfigError("its locks are damaged")
+
+    file = open_zone_file(name, "python", SIZE, lay_out, adopt)
+    assert open_zone_file(name, "python", SIZE, lay_out, adopt) is file
+    assert adopted == []
+    secret = file.header.secret
+    del file
+    file = open_zone_file(name, "python", SIZE, lay_out, adopt)
+    assert (adopted, file.header.secret) == ([b"mine"], secret)
+    file.mapping[BODY : BODY + 4] = b"eyes"
+    del file
+    file = open_zone_file(name, "python", SIZE, lay_out, adopt)
+    assert file.header.secret != secret
+    assert file.mapping[BODY : BODY + 4] == b"mine"
+
+
+def test_the_clock_of_a_zone_is_set_again_while_no_process_uses_it(name: str) -> None:
+    file = open_zone_file(name, "python", SIZE, lay_out)
+    right = file.header
+    wrong = right._replace(epoch_offset_us=right.epoch_offset_us - 5_000_000).packed()
+    file.mapping[: len(wrong)] = wrong
+    del file
+    again = open_zone_file(name, "python", SIZE, lay_out)
+    assert again.header.secret == right.secret
+    assert abs(again.header.epoch_offset_us - right.epoch_offset_us) < 1_000_000
+
+
 def test_a_link_is_refused(name: str, tmp_path: Path) -> None:
     (tmp_path / "elsewhere").touch(0o600)
     path_of_zone(name).symlink_to(tmp_path / "elsewhere")

@@ -1,7 +1,7 @@
 """Where everything stands in a zone of the Python kind. All of it follows from the size; a new zone is all zeros.
 
     4096 ┌──────────────────┐
-         │ undo count       │  lines that are being changed: see `undo`
+         │ undo count       │  lines that are being changed: see `undo`; whether a process waits for the lock
          ├──────────────────┤
          │ control          │  keys, slots in use, free list, hand of the sweep, evictions, generation
          ├──────────────────┤
@@ -52,6 +52,8 @@ class Layout:
         self.longs = view[:usable].cast("q")
         self.words = view[:usable].cast("I")
         self.undo_count = BODY // 8
+        self.waiting = self.undo_count + 1
+        """Not 0: a process waits for the lock."""
         self.control = (BODY + LINE) // 8
         self.limit_slots = (BODY + 2 * LINE) // 8
         """How many slots each limit uses, as longs."""

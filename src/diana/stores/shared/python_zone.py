@@ -11,15 +11,12 @@ two keys meet. When a state will be as good as none is written with it: another 
 
 from __future__ import annotations
 
-import errno
 import logging
 import struct
 from collections.abc import Callable, Collection, Iterable
-from fcntl import LOCK_EX, LOCK_UN, lockf
-from functools import partial
 from hashlib import blake2b
 from mmap import mmap
-from time import monotonic_ns, sleep
+from time import monotonic_ns
 from typing import Any, TypeVar
 
 from diana.core.charge import ONE, Charges, checked_cost
@@ -50,6 +47,7 @@ from diana.stores.shared.table import (
 )
 from diana.stores.shared.undo import Undo
 from diana.stores.shared.zone_file import BODY, ZoneFile
+from diana.stores.shared.zone_lock import ZoneLock
 
 log = logging.getLogger("diana")
 
@@ -92,10 +90,11 @@ class PythonZone:
             layout.mapping, layout.longs, layout.words, layout.undo_count, layout.undo_places,
             layout.undo_lines, layout.owners - layout.first_slot // LINE,
         )  # fmt: skip
-        # A loop over acquire, and over the lock on the file: no signal can strike between the taking and the `try`.
+        self.name = file.name
+        self._lock = ZoneLock(layout, file.descriptor)
+        self._waiting = layout.waiting
+        # A loop over acquire: no signal can strike between the taking and the `try`.
         self._taken, self._release = iter(file.lock.acquire, None), file.lock.release
-        self._file_taken = iter(partial(lockf, file.descriptor, LOCK_EX), False)
-        self._file_release = partial(lockf, file.descriptor, LOCK_UN)
 
     @staticmethod
     def lay_out(mapping: mmap) -> None:
@@ -160,32 +159,29 @@ class PythonZone:
 
     def _under_lock(self, act: Callable[..., T], *arguments: Any) -> T:
         """With the zone to ourselves, and everything in it whole."""
-        emptied = False
-        longs, undo_count = self._layout.longs, self._layout.undo_count
+        longs, undo_count, waiting = self._layout.longs, self._layout.undo_count, self._waiting
+        lock, emptied, entered = self._lock, False, False
         while True:
             for _ in self._taken:
                 try:
-                    for _ in self._file_taken:
+                    for _ in lock.waited if longs[waiting] else lock.tried:
                         try:
+                            entered = True
                             if longs[undo_count]:
                                 self._put_right()
                             return act(*arguments)
                         except Damaged as damage:
                             if emptied:
                                 raise
-                            log.error(
-                                "zone %s is damaged (%s), and emptied", self._file.name, damage
-                            )
-                            emptied = True
+                            log.error("zone %s is damaged (%s), and emptied", self.name, damage)
+                            emptied, entered = True, False
                             self._empty()
                         finally:
-                            self._file_release()
+                            lock.release()
                         break
                 except OSError as error:
-                    # The kernel takes the threads of a process for one: with two zones it may see a circle where there is none.
-                    if error.errno != errno.EDEADLK:
+                    if entered or not lock.is_busy(error):
                         raise
-                    sleep(0.000_1)
                 finally:
                     self._release()
                 break
@@ -291,7 +287,10 @@ class PythonZone:
     ) -> None:
         table, undo = self._table, self._undo
         kept = {self._slot(offset) for _, _, offset, _, _ in written if offset}
-        self._make_room(written, kept, now)
+        if len(kept) < len(written) or any(
+            len(state) > HERE or isinstance(state, Log) for _, _, _, state, _ in written
+        ):
+            self._make_room(written, kept, now)
         for meter, digest, offset, state, outcome in written:
             if offset:
                 slot = self._slot(offset)
@@ -331,6 +330,7 @@ class PythonZone:
         kept: Collection[int],
         now: int,
     ) -> None:
+        self._table.check()
         wanted, new = 0, False
         for meter, _, offset, state, _ in written:
             if not offset:
@@ -350,7 +350,7 @@ class PythonZone:
                 self._table.reserve(wanted, now, kept)
             except TooSmall:
                 raise ConfigError(
-                    f"zone {self._file.name} is too small for what one request needs; write a larger size="
+                    f"zone {self.name} is too small for what one request needs; write a larger size="
                 ) from None
 
     def _number(self, meter: Meter) -> int:

@@ -37,7 +37,9 @@ class SharedStore:
 
     def __init__(self, name: str, size: int | None = None) -> None:
         kind = zone_kind()
-        self.file: ZoneFile = open_zone_file(name, kind.kind, size, kind.lay_out)
+        self.file: ZoneFile = open_zone_file(
+            name, kind.kind, size, kind.lay_out, getattr(kind, "adopt", None)
+        )
         self.zone = zone = kind(self.file)
         self.node = self.file.header.node.hex()
         """What this machine's zone is called among the nodes of a fleet."""

@@ -74,6 +74,16 @@ class Table:
         self.control = layout.longs[layout.control : layout.control + 8]
         self._limit_slots = layout.longs[layout.limit_slots : layout.limit_slots + MOST_LIMITS]
 
+    def check(self) -> None:
+        """Damaged, if the numbers of the control line cannot be true. Looked at before a key is added."""
+        slots = self._layout.slots
+        keys, used, free, fresh, hand, _, _, limits = self.control
+        most = max(used, free, fresh, hand)
+        if not (0 <= keys <= used <= fresh and min(free, hand) >= 0 and most <= slots):
+            raise Damaged("its counts cannot be")
+        if not 0 <= limits < MOST_LIMITS or min(self._limit_slots) < 0:
+            raise Damaged("its limits cannot be")
+
     def offset(self, slot: int) -> int:
         if not 0 < slot <= self._layout.slots:
             raise Damaged(f"slot {slot}")

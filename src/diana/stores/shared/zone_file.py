@@ -9,6 +9,7 @@ What bites here is who comes at the same time, and who died half-way:
 
 - Processes that start together: opening takes a lock on the file, the first lays the zone out and writes the header last. Should it be
   killed before that, the next one finds no header and begins again.
+- Sizes are never changed in place; who wants another one has to wait until no process uses the zone.
 - A file that cannot be used (another version of Diana, another kind, garbage): if no process uses it, it is laid out anew; if one does,
   that is a ConfigError. Every process holds a shared flock for as long as it uses the file: so that is known.
 - A file of another user, a link, or one that others may read: refused. In a directory that all may write to, anyone may have put it there.
@@ -53,6 +54,8 @@ KINDS = ("python", "native")
 DEFAULT_SIZE = 16 << 20
 SMALLEST_SIZE = 4 << 20
 LARGEST_SIZE = 64 << 30
+FAR_OFF_US = 1_000_000
+"""From the wall clock: it was stepped since the zone was made."""
 PATIENCE_SECONDS = 10.0
 """For a lock that is held for microseconds: past it, its owner was stopped."""
 
@@ -86,6 +89,16 @@ class Header(NamedTuple):
         return fields + _CHECKSUM.pack(zlib.crc32(fields))
 
 
+class Form(NamedTuple):
+    """What a process wants of a zone."""
+
+    kind: str
+    size: int | None
+    lay_out: LayOut
+    adopt: LayOut | None
+    version: int
+
+
 class ZoneFile:
     """An open one. It is let go of when nothing refers to it any more."""
 
@@ -106,14 +119,24 @@ _abandoned: list[tuple[int, tuple[int, int]]] = []
 
 
 def open_zone_file(
-    name: str, kind: str, size: int | None, lay_out: LayOut, version: int = VERSION
+    name: str,
+    kind: str,
+    size: int | None,
+    lay_out: LayOut,
+    adopt: LayOut | None = None,
+    version: int = VERSION,
 ) -> ZoneFile:
-    """The zone of this name, made if there is none. Without a size, the one it has, or DEFAULT_SIZE."""
+    """The zone of this name, made if there is none. Without a size, the one it has, or DEFAULT_SIZE.
+
+    `adopt` is called for one that exists and that no other process uses: to put right what those before have left. Should it raise
+    ConfigError, the zone is laid out anew.
+    """
+    form = Form(kind, size, lay_out, adopt, version)
     path = path_of_zone(name)
     with _opening:
         _close_abandoned()
         while True:
-            file = _opened(name, path, kind, size, lay_out, version)
+            file = _opened(name, path, form)
             if file is not None:
                 return file
 
@@ -191,13 +214,11 @@ def spelling_from_size(size: int) -> str:
     return str(size)
 
 
-def _opened(
-    name: str, path: Path, kind: str, size: int | None, lay_out: LayOut, version: int
-) -> ZoneFile | None:
+def _opened(name: str, path: Path, form: Form) -> ZoneFile | None:
     """None: it was removed meanwhile, so begin again."""
     known = _known(path)
     if known is not None:
-        _check_wanted(name, known.header, kind, size, version)
+        _check_wanted(name, known.header, form)
         return known
     try:
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -211,7 +232,7 @@ def _opened(
         if not _is_still(path, status):
             os.close(descriptor)
             return None
-        header = _usable_header(name, descriptor, kind, size, lay_out, version)
+        header = _usable_header(name, descriptor, form)
         fcntl.flock(descriptor, fcntl.LOCK_SH)
         mapping = mmap(descriptor, header.size)
         fcntl.lockf(descriptor, fcntl.LOCK_UN)
@@ -258,33 +279,53 @@ def _lock(name: str, descriptor: int) -> None:
         sleep(0.001)
 
 
-def _usable_header(
-    name: str, descriptor: int, kind: str, size: int | None, lay_out: LayOut, version: int
-) -> Header:
+def _usable_header(name: str, descriptor: int, form: Form) -> Header:
     """Of the locked file; laid out anew if it cannot be used and no process uses it."""
     header, problem = _read_header(descriptor)
+    alone = _is_alone(descriptor)
     if header is not None:
         try:
-            _check_wanted(name, header, kind, size, version)
-            return _on_this_boot(descriptor, header)
+            _check_wanted(name, header, form)
+            return _adopted(descriptor, header, form) if alone else header
         except ConfigError as error:
             problem = str(error)
+            if not alone:
+                raise
+    if not alone:
+        raise ConfigError(
+            f"zone {name} cannot be used: {problem}; stop the processes that use it, and {_remove(name)}"
+        )
+    if os.fstat(descriptor).st_size:
+        log.warning("zone %s is made anew, no process uses it: %s", name, problem)
+    return _made(name, descriptor, form)
+
+
+def _is_alone(descriptor: int) -> bool:
+    """Every process that uses a zone holds a shared flock on it."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
-        if header is not None:
-            raise ConfigError(problem) from None
-        raise ConfigError(
-            f"zone {name} cannot be used: {problem}; stop the processes that use it, and {_remove(name)}"
-        ) from None
-    if os.fstat(descriptor).st_size:
-        log.warning("zone %s is made anew, no process uses it: %s", name, problem)
-    return _made(name, descriptor, kind, size or DEFAULT_SIZE, lay_out, version)
+        return False
+    return True
 
 
-def _made(
-    name: str, descriptor: int, kind: str, size: int, lay_out: LayOut, version: int
-) -> Header:
+def _adopted(descriptor: int, header: Header, form: Form) -> Header:
+    """A file may outlive the machine's monotonic clock, and a wall clock that was wrong: while no process uses it, both are set."""
+    if form.adopt is not None:
+        form.adopt(mmap(descriptor, header.size))
+    offset = _epoch_offset_us()
+    if header.boot != _boot() or abs(header.epoch_offset_us - offset) > FAR_OFF_US:
+        header = header._replace(boot=_boot(), epoch_offset_us=offset)
+        os.pwrite(descriptor, header.packed(), 0)
+    return header
+
+
+def _epoch_offset_us() -> int:
+    return time_ns() // 1_000 - monotonic_ns() // 1_000
+
+
+def _made(name: str, descriptor: int, form: Form) -> Header:
+    size = form.size or DEFAULT_SIZE
     os.ftruncate(descriptor, 0)
     try:
         if hasattr(os, "posix_fallocate"):
@@ -298,10 +339,10 @@ def _made(
             "write a smaller size=, or give the machine or container more (--shm-size)"
         ) from None
     mapping = mmap(descriptor, size)
-    lay_out(mapping)
+    form.lay_out(mapping)
     header = Header(
-        MAGIC, version, kind, size, os.urandom(16), os.urandom(16),
-        time_ns() // 1_000 - monotonic_ns() // 1_000, _boot(), time_ns() // 1_000,
+        MAGIC, form.version, form.kind, size, os.urandom(16), os.urandom(16),
+        _epoch_offset_us(), _boot(), time_ns() // 1_000,
     )  # fmt: skip
     packed = header.packed()
     mapping[: len(packed)] = packed
@@ -324,34 +365,24 @@ def _read_header(descriptor: int) -> tuple[Header | None, str]:
     return header, ""
 
 
-def _check_wanted(name: str, header: Header, kind: str, size: int | None, version: int) -> None:
-    if header.version != version:
+def _check_wanted(name: str, header: Header, form: Form) -> None:
+    if header.version != form.version:
         raise ConfigError(
-            f"zone {name} is of layout {header.version}, written by another version of Diana, and this one reads layout {version}; "
+            f"zone {name} is of layout {header.version}, written by another version of Diana, and this one reads layout {form.version}; "
             f"stop the processes that use it, and {_remove(name)}"
         )
-    if header.kind != kind:
+    if header.kind != form.kind:
         switch = "set DIANA_NATIVE=0" if header.kind == "python" else "unset DIANA_NATIVE"
         raise ConfigError(
-            f"zone {name} is of the kind {header.kind}, and this process uses {kind}; {switch} where it is the odd one out, "
+            f"zone {name} is of the kind {header.kind}, and this process uses {form.kind}; {switch} where it is the odd one out, "
             f"or stop the processes that use it, and {_remove(name)}"
         )
-    if size is not None and header.size != size:
+    if form.size is not None and header.size != form.size:
         had = spelling_from_size(header.size)
         raise ConfigError(
-            f"zone {name} has a size of {had}, not {spelling_from_size(size)}; write size={had}, "
+            f"zone {name} has a size of {had}, not {spelling_from_size(form.size)}; write size={had}, "
             f"or stop the processes that use it, and {_remove(name)}"
         )
-
-
-def _on_this_boot(descriptor: int, header: Header) -> Header:
-    """A file on a disk outlives the machine's monotonic clock."""
-    if header.boot == _boot():
-        return header
-    offset = time_ns() // 1_000 - monotonic_ns() // 1_000
-    header = header._replace(boot=_boot(), epoch_offset_us=offset)
-    os.pwrite(descriptor, header.packed(), 0)
-    return header
 
 
 def _boot() -> bytes:

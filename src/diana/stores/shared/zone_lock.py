@@ -1,0 +1,53 @@
+"""The lock of a zone of the Python kind: fcntl's, which the kernel gives up when its process dies, and in which nobody starves.
+
+The kernel wakes those who wait for a lock, but who has just given it up and wants it again is there first: a busy worker would keep the
+others out for seconds. So there is a second lock, a turnstile. Who finds the lock taken takes the turnstile, says in the zone that it is
+waiting, and waits for the lock; and as long as that is said, all others queue at the turnstile too. While nobody waits, it costs nothing.
+A process that dies in the turnstile leaves only the word behind: the next one to go through takes it back.
+"""
+
+from __future__ import annotations
+
+import errno
+from fcntl import LOCK_EX, LOCK_NB, LOCK_UN, lockf
+from functools import partial
+from time import sleep
+
+from diana.stores.shared.layout import Layout
+
+
+class ZoneLock:
+    """`for _ in lock.tried: try: … finally: lock.release()`: a loop, so that no signal can strike between the taking and the `try`."""
+
+    def __init__(self, layout: Layout, descriptor: int) -> None:
+        self._layout = layout
+        self._descriptor = descriptor
+        self.tried = iter(partial(lockf, descriptor, LOCK_EX | LOCK_NB, 1), False)
+        """OSError if another process has it: see `is_busy`."""
+        self.waited = iter(self._wait_in_line, False)
+        self.release = partial(lockf, descriptor, LOCK_UN, 1)
+        self._turnstile = partial(lockf, descriptor, LOCK_EX, 1, 1)
+        self._leave_turnstile = partial(lockf, descriptor, LOCK_UN, 1, 1)
+
+    def is_busy(self, error: OSError) -> bool:
+        """Whether to try again, by way of the turnstile."""
+        if error.errno == errno.EDEADLK:
+            # The kernel takes the threads of a process for one: with two zones it may see a circle where there is none.
+            sleep(0.000_1)
+        elif error.errno not in (errno.EAGAIN, errno.EACCES):
+            return False
+        self._layout.longs[self._layout.waiting] = 1
+        return True
+
+    def _wait_in_line(self) -> None:
+        longs, waiting = self._layout.longs, self._layout.waiting
+        self._turnstile()
+        try:
+            longs[waiting] = 1
+            lockf(self._descriptor, LOCK_EX, 1)
+            longs[waiting] = 0
+        except BaseException:
+            self.release()
+            raise
+        finally:
+            self._leave_turnstile()
