@@ -20,6 +20,7 @@ RACES = {
     "local": "one decision in memory, against a hand-written bucket and other libraries",
     "threads": "do eight threads ever get more than the limit?",
     "rules": "matching and checking a request by a rules file",
+    "shedding": "load shedding: a request while nothing is shed, and measuring",
     "fleet": "decisions through a server: one by one, and of many tasks together",
     "crowd": "many threads and bursts of tasks on one server",
     "loss": "how long requests are held when the store is lost, and what a fleet admits meanwhile",

@@ -84,6 +84,11 @@ V2_STAT = "anon 1\nfile 2\ninactive_file 1000\nactive_file 9\n"
             CpuQuota(1.5, 5_000), MemoryUse(3_904, 4_096),
         ),
         (
+            {"membership": "2:cpuacct:/x\n1:cpu:/x\n", "sys/cpu/x/cpu.cfs_quota_us": "50000",
+             "sys/cpu/x/cpu.cfs_period_us": "100000", "sys/cpuacct/x/cpuacct.usage": "7000"},
+            CpuQuota(0.5, 7), None,
+        ),
+        (
             {"membership": "9:memory:/\n4:cpu,cpuacct:/\n", "sys/cpu,cpuacct/cpu.cfs_quota_us": "-1",
              "sys/cpu,cpuacct/cpu.cfs_period_us": "100000", "sys/cpu,cpuacct/cpuacct.usage": "5",
              "sys/memory/memory.limit_in_bytes": "9223372036854771712", "sys/memory/memory.usage_in_bytes": "5"},
@@ -95,13 +100,14 @@ V2_STAT = "anon 1\nfile 2\ninactive_file 1000\nactive_file 9\n"
             None, None,
         ),
     ],
-    ids=["none", "2", "2 unlimited", "2 pod", "2 namespace", "1", "1 unlimited", "nonsense"],
+    ids=["none", "2", "2 unlimited", "2 pod", "2 namespace", "1", "1 apart", "1 unlimited", "nonsense"],
 )  # fmt: skip
 def test_limits_of_cgroups(
     tmp_path: Path, files: dict[str, str], cpu: CpuQuota | None, memory: MemoryUse | None
 ) -> None:
     found = groups(tmp_path, files)
     assert (found.cpu(), found.memory()) == (cpu, memory)
+    assert (found.cpu(), found.memory()) == (cpu, memory), "also when it knows where to look"
 
 
 def test_memory_is_the_containers_where_it_has_a_limit_and_the_machines_elsewhere(

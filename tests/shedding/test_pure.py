@@ -105,12 +105,20 @@ def test_without_smoothing_and_hysteresis_that_minute_does_flap() -> None:
     assert sum(one != other for one, other in pairwise(plain)) > 20
 
 
+def other() -> bool:
+    return False
+
+
+def last() -> bool:
+    return True
+
+
 @pytest.mark.parametrize("reject", [1, 10, 30, 70, 99, 100])
 def test_the_share_is_kept_to_a_few_requests_after_any_number(reject: int) -> None:
     choice = Choice(Random(1))
     picked = 0
     for number in range(1, 10_001):
-        picked += choice.picks(reject, False)
+        picked += choice.picks(reject, other)
         assert abs(picked - number * reject / 100) <= 12
 
 
@@ -120,7 +128,7 @@ def test_clients_that_take_turns_are_shed_alike(reject: int, clients: int) -> No
     choice = Choice(Random(2))
     shed = [0] * clients
     for number in range(clients * 5_000):
-        shed[number % clients] += choice.picks(reject, False)
+        shed[number % clients] += choice.picks(reject, other)
     assert all(abs(times - 50 * reject) <= 250 for times in shed), shed
 
 
@@ -131,24 +139,24 @@ def shares(reject: int, of_last: float, requests: int = 20_000) -> tuple[float, 
     for _ in range(requests):
         is_last = arrivals.random() < of_last
         asked[is_last] += 1
-        shed[is_last] += choice.picks(reject, is_last)
+        shed[is_last] += choice.picks(reject, last if is_last else other)
     return tuple(100 * part / max(1, whole) for part, whole in zip(shed, asked, strict=True))  # type: ignore[return-value]
 
 
 @pytest.mark.parametrize(
-    ("reject", "of_last", "others", "last"),
+    ("reject", "of_last", "others", "of_those"),
     [
         (10, 0.1, 100 / 9, 0), (30, 0.1, 300 / 9, 0), (30, 0.5, 60, 0), (70, 0.1, 700 / 9, 0),
         (70, 0.5, 100, 40), (70, 1.0, 0, 70), (100, 0.5, 100, 100),
     ],
 )  # fmt: skip
 def test_last_is_shed_only_when_nothing_else_is_left(
-    reject: int, of_last: float, others: float, last: float
+    reject: int, of_last: float, others: float, of_those: float
 ) -> None:
     shed_of_others, shed_of_last = shares(reject, of_last)
     assert shed_of_others == pytest.approx(others, abs=1)
-    if last:
-        assert shed_of_last == pytest.approx(last, abs=1)
+    if of_those:
+        assert shed_of_last == pytest.approx(of_those, abs=1)
     else:
         assert shed_of_last == 0
 
@@ -156,17 +164,17 @@ def test_last_is_shed_only_when_nothing_else_is_left(
 def test_what_is_owed_after_a_long_run_of_last_is_bounded() -> None:
     choice = Choice(Random(5))
     for _ in range(10_000):
-        choice.picks(10, True)
-    following = [choice.picks(10, False) for _ in range(1_000)]
+        choice.picks(10, last)
+    following = [choice.picks(10, other) for _ in range(1_000)]
     assert sum(following) == pytest.approx(100 + PATIENCE + 0.9 / LEAN, abs=12)
-    assert sum(choice.picks(10, False) for _ in range(1_000)) == pytest.approx(100, abs=24)
+    assert sum(choice.picks(10, other) for _ in range(1_000)) == pytest.approx(100, abs=24)
 
 
 def test_threads_keep_the_share_together() -> None:
     choice, picked = Choice(Random(6)), list[int]()
 
     def ask() -> None:
-        picked.append(sum(choice.picks(30, False) for _ in range(2_500)))
+        picked.append(sum(choice.picks(30, other) for _ in range(2_500)))
 
     threads = [Thread(target=ask) for _ in range(8)]
     for thread in threads:

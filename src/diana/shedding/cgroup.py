@@ -6,13 +6,17 @@ A process is in a group, which is in others up to the root, and each may have a 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
+from time import monotonic
 from typing import NamedTuple
 
 UNLIMITED = 1 << 60
 """Version 1 writes no limit as a number near 2**63."""
+LOOK_SECONDS = 30.0
+"""Which groups have a limit is looked for once in so long: most have none, and there are many files to find that out."""
 
 
 class CpuQuota(NamedTuple):
@@ -33,18 +37,33 @@ class Cgroups:
     ) -> None:
         self._membership = membership
         self._root = root
+        self._look_again = 0.0
+        self._quotas: list[Callable[[], CpuQuota | None]] = []
+        self._limits: list[Callable[[], MemoryUse | None]] = []
 
     def cpu(self) -> CpuQuota | None:
         """None: without a quota."""
-        found = [quota for folder in self._folders("") if (quota := _quota_2(folder))]
-        found += [quota for folder in self._folders("cpu") if (quota := _quota_1(folder))]
-        return min(found, default=None)
+        self._look()
+        return min(filter(None, (read() for read in self._quotas)), default=None)
 
     def memory(self) -> MemoryUse | None:
         """None: without a limit."""
-        found = [use for folder in self._folders("") if (use := _memory_2(folder))]
-        found += [use for folder in self._folders("memory") if (use := _memory_1(folder))]
+        self._look()
+        found = filter(None, (read() for read in self._limits))
         return max(found, key=lambda use: use.used / use.limit, default=None)
+
+    def _look(self) -> None:
+        if monotonic() < self._look_again:
+            return
+        self._look_again = monotonic() + LOOK_SECONDS
+        # Version 1 may count in another hierarchy than the one that limits.
+        counted = zip(self._folders("cpu"), self._folders("cpuacct"), strict=False)
+        quotas = [partial(_quota_2, folder) for folder in self._folders("")]
+        quotas += [partial(_quota_1, *folders) for folders in counted]
+        limits = [partial(_memory_2, folder) for folder in self._folders("")]
+        limits += [partial(_memory_1, folder) for folder in self._folders("memory")]
+        self._quotas = [read for read in quotas if read() is not None]
+        self._limits = [read for read in limits if read() is not None]
 
     def _folders(self, controller: str) -> Iterator[Path]:
         """Of this process' group and those that it is in; of version 1 by controller, of version 2 by an empty one."""
@@ -68,9 +87,9 @@ def _quota_2(folder: Path) -> CpuQuota | None:
     return _quota(quota, period, used)
 
 
-def _quota_1(folder: Path) -> CpuQuota | None:
+def _quota_1(folder: Path, counting: Path) -> CpuQuota | None:
     quota, period = _text(folder / "cpu.cfs_quota_us"), _text(folder / "cpu.cfs_period_us")
-    used_ns = _text(folder / "cpuacct.usage")
+    used_ns = _text(counting / "cpuacct.usage")
     return _quota(quota, period, int(used_ns) // 1_000 if used_ns.isdigit() else None)
 
 

@@ -10,6 +10,7 @@ when all others are, and it still grows, does `last` pay.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
 
 from diana.stores.lock import fork_safe_lock
@@ -26,13 +27,17 @@ class Choice:
         self._owed = 0.0
         self._lock = fork_safe_lock()
 
-    def picks(self, reject: int, is_last: bool) -> bool:
-        """Whether this one is rejected, of requests of which `reject` percent are to be."""
+    def picks(self, reject: int, is_last: Callable[[], bool]) -> bool:
+        """Whether this one is rejected, of requests of which `reject` percent are to be. Only who would be is looked up in `last`."""
         share, dice = reject / 100, self._chance.random()
         with self._lock:
             likely = share + LEAN * self._owed
-            picked = likely > 1.0 + LEAN * PATIENCE if is_last else dice < likely
+            picked = dice < likely
             self._owed += share - picked
+        if picked and likely <= 1.0 + LEAN * PATIENCE and is_last():
+            with self._lock:
+                self._owed += 1.0
+            return False
         return picked
 
     def retry_after(self, shortest: int, longest: int) -> int:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 from math import isfinite
 from typing import NamedTuple
 
+from diana.core.mount import readings_under_mounts
 from diana.core.path import Reading
 from diana.core.request import Request
 from diana.core.shed import Activity, Sample, Shed, ShedLine
@@ -38,6 +40,7 @@ class GaugeState(NamedTuple):
 class Gauge:
     def __init__(self, line: ShedLine, mounts: tuple[Reading, ...]) -> None:
         self.line = line
+        self._mounts = mounts
         self._exemption = Exemption(line.exempt, mounts) if line.exempt else None
         self._choice = Choice()
         self._smoothing = Smoothing(line.kind.smoothing_seconds)
@@ -89,17 +92,25 @@ class Gauge:
     def exempts(self, request: Request) -> bool:
         return self._exemption is not None and self._exemption.covers(request)
 
-    def shed(self, request: Request, readings: tuple[Reading, ...] | None) -> Shed | None:
+    def shed(self, request: Request) -> Shed | None:
         level, value = self.level, self._smoothing.value
         if not level or value is None:  # left by another thread just now
             return None
-        last = self.line.last
-        is_last = last is not None and last.leaves_alone(request, readings) is not None
         above, reject = self.line.levels[level - 1]
-        if not self._choice.picks(reject, is_last):
+        if not self._choice.picks(reject, partial(self._is_last, request)):
             return None
         retry_after = self._choice.retry_after(SHORTEST_RETRY, LONGEST_RETRY)
         return Shed(self.line.name, level, value, above, reject, retry_after)
+
+    def _is_last(self, request: Request) -> bool:
+        last = self.line.last
+        if last is None:
+            return False
+        readings = None
+        if any(entry.reads_path for entry in last.entries):
+            found = readings_under_mounts(request.path, request.mount, self._mounts)
+            readings = () if found is None else found.all
+        return last.leaves_alone(request, readings) is not None
 
     def state(self) -> GaugeState:
         line = self.line

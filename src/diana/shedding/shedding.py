@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from time import monotonic
 
-from diana.core.mount import readings_under_mounts
-from diana.core.path import Reading
 from diana.core.policy import Settings
 from diana.core.request import Request
 from diana.core.shed import Shed
@@ -28,14 +26,12 @@ class Shedding:
         self.rejecting: tuple[Gauge, ...] = ()
         """Those at a level, the worst first."""
         self._gauges: tuple[Gauge, ...] = ()
-        self._mounts: tuple[Reading, ...] = ()
         self._sampling = Sampling(self)
         self._sampled_at = 0.0
         self._states: list[GaugeState] = []
 
     def use(self, settings: Settings) -> None:
         """These factors from now on; what is measured already goes on."""
-        self._mounts = settings.mounts
         known = {gauge.line.source: gauge for gauge in self._gauges}
         gauges = []
         for line in settings.shed:
@@ -74,7 +70,7 @@ class Shedding:
             if not gauge.exempts(request):
                 if monotonic() - self._sampled_at > STALE_SECONDS:
                     return None
-                return gauge.shed(request, self._readings(gauge, request))
+                return gauge.shed(request)
         return None
 
     def states(self) -> list[GaugeState]:
@@ -90,11 +86,3 @@ class Shedding:
         at_a_level = [gauge for gauge in self._gauges if gauge.reject]
         self.rejecting = tuple(sorted(at_a_level, key=lambda gauge: -gauge.reject))
         self._states = [gauge.state() for gauge in self._gauges]
-
-    def _readings(self, gauge: Gauge, request: Request) -> tuple[Reading, ...] | None:
-        """Those of the path, if the list of `last` looks at it."""
-        last = gauge.line.last
-        if last is None or not any(entry.reads_path for entry in last.entries):
-            return None
-        readings = readings_under_mounts(request.path, request.mount, self._mounts)
-        return () if readings is None else readings.all

@@ -22,20 +22,21 @@ def cpu_sample(groups: Cgroups) -> Sample:
     """Between one call and the next; at first it cannot tell."""
     of, before = _reading(groups)
     began, is_first = monotonic(), True
+    last: float | None = None
 
     def sample() -> float | None:
-        nonlocal of, before, began, is_first
+        nonlocal of, before, began, is_first, last
         if is_first and monotonic() - began < FIRST_SECONDS:
             return None
         kind, now = _reading(groups)
         used, there = (after - then for after, then in zip(now, before, strict=True))
         if kind != of:  # the quota was changed meanwhile
-            of, before, began, is_first = kind, now, monotonic(), True
+            of, before, began, is_first, last = kind, now, monotonic(), True, None
             return None
-        if there <= 0:
-            return None
-        before, is_first = now, False
-        return min(100.0, max(0.0, 100.0 * used / there))
+        if there > 0:  # it is counted in hundredths of a second
+            before, is_first = now, False
+            last = min(100.0, max(0.0, 100.0 * used / there))
+        return last
 
     return sample
 
