@@ -199,13 +199,13 @@ def test_a_take_written_in_short_is_decided_like_one_written_out(
     server.flushall()
     sha = server.script_load(scripts()["acquire"].text)
     limit = Plans(lambda *_: None).of(meter("short", code, 3)).limit
-    written_out = ["take", counters, *[limit, 1] * counters]
-    in_short = [limit] if counters == 1 else [counters, *[limit] * counters]
+    written_out: list[Any] = ["take", counters, *[limit, 1] * counters]
+    in_short: list[Any] = [limit] if counters == 1 else [counters, *[limit] * counters]
     replies = []
     for name, words in (("long", written_out), ("short", in_short)):
         keys = [f"{name}{place}" for place in range(counters)]
         # Five in one call, of which two are denied; and one request behind them, so that each ends where the next begins.
-        other = ["look", 1, limit, 1]
+        other: list[Any] = ["look", 1, limit, 1]
         replies.append(
             server.evalsha(
                 sha, 5 * len(keys) + 1, *(5 * keys), "x", BEGIN_US, "", *(5 * words), *other
