@@ -84,6 +84,14 @@ class Call:
             for place, ask in enumerate(self.batch.asks, 1):
                 _resolve(ask.waits, answer_of(place, result))
 
+    def resolve_batch(self, said: list[Any]) -> None:
+        """The same where the loop runs and the script has answered."""
+        at, place = said[0], 0
+        for ask in self.batch.asks:  # type: ignore[union-attr]
+            place += 1
+            if not ask.waits.done():
+                ask.waits.set_result((at, said[place]))
+
     def close(self) -> None:
         if self.steps is not None:
             self.steps.close()
@@ -261,7 +269,7 @@ class LoopLine:
             said = call.batch.read(reply)
             if said is not None:
                 self._breaker.answered()
-                call.resolve(said)
+                call.resolve_batch(said)
                 return
             call.steps, reply = call.batch.go_on(reply), None
         steps = cast(Exchange, call.steps)
