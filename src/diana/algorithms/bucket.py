@@ -82,15 +82,16 @@ LUA = """
 function(state, params, cost, now)
   local capacity, free, per, leak, drain, tick, limit, ceiling = unpack(params)
   local level, stamp, moved = 0, now, false
-  ceiling = ceiling or capacity
   if state then
     level, stamp = state[1], state[2]
     if state[3] ~= per then level = times_over_up(level, per, state[3]) end
-    if level > ceiling then level = ceiling end
+    if level > (ceiling or capacity) then level = ceiling or capacity end
     if stamp > now then
       if stamp - now > SECOND then stamp, moved = now, true end
     else
-      local ticks = math.min(over(now - stamp, tick), drain)
+      local ticks = now - stamp
+      if tick > 1 then ticks = over(ticks, tick) end
+      if ticks > drain then ticks = drain end
       level = level - ticks * leak
       if level > 0 then stamp = stamp + ticks * tick else level, stamp = 0, now end
     end
@@ -98,10 +99,10 @@ function(state, params, cost, now)
   local ahead = stamp - now
   local after = level + cost * per
   if cost == 0 or (cost <= limit and after <= capacity) then
-    local delay, reset = 0, 0
+    local delay, reset, room = 0, 0, capacity - after
     if cost > 0 and level > free then delay = ahead + over_up(level - free, leak) * tick end
     if after > 0 then reset = ahead + over_up(after, leak) * tick end
-    return {after, stamp, per}, 1, over(math.max(0, capacity - after), per), 0, reset, delay
+    return {after, stamp, per}, 1, room > 0 and (room - fmod(room, per)) / per or 0, 0, reset, delay
   end
   local retry, reset = NEVER, 0
   if cost <= limit then retry = ahead + over_up(after - capacity, leak) * tick end

@@ -44,6 +44,8 @@ UNREACHABLE = NoConnection("the store is unreachable")
 
 T = TypeVar("T")
 
+_new = tuple.__new__
+
 
 class WaitForServers:
     """Until it is known for the first time which servers there are, at most for the budget."""
@@ -89,6 +91,7 @@ class Decider:
         count: Callable[..., None],
     ) -> None:
         self._keeper = keeper
+        self._keeper_settles = keeper.settles
         self._topology = keeper.topology
         self._plans = plans
         self._deny_cache = deny_cache
@@ -105,16 +108,17 @@ class Decider:
         if argv is None or self._deny_cache.knows_any(keys):
             return None
         self._count("decisions")
-        return Question(server, Ask(keys, argv, now), wall_us() if now is None else now)
+        asked = wall_us() if now is None else now
+        return _new(Question, (server, Ask(keys, argv, now), asked))
 
     def conclude(self, question: Question, reply: Any, charges: Charges) -> list[Decision] | None:
         """All pass. None: `conclude_slowly`."""
         try:
             if reply.__class__ is tuple and reply[1][0] == 1:
                 decisions = decisions_from_wire(reply[0], reply[1], charges)
-                learn, asked = self._fallback.learn, question.asked
-                for key, decision in zip(question.ask.keys, decisions, strict=True):
-                    learn(key, decision[1] - decision[0][1], asked)
+                _, ask, asked = question
+                for place, decision in enumerate(decisions):
+                    self._fallback.learn(ask.keys[place], decision[1] - decision[0][1], asked)
                 return decisions
         except UNREADABLE:
             pass
@@ -394,7 +398,7 @@ class Decider:
             self._deny_cache.forget(key)  # another request may have been denied before it arrived
 
     def _must_settle(self) -> bool:
-        return not self._keeper.settles and self._fallback.owes()
+        return not self._keeper_settles and self._fallback.owes()
 
     def _settle(self, server: Any) -> JobSteps[None]:
         """What was admitted here meanwhile: with the application's own client no thread does it."""

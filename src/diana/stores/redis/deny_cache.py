@@ -42,7 +42,12 @@ class DenyCache:
         return len(self._by_key)
 
     def knows_any(self, keys: list[bytes]) -> bool:
-        return bool(self._by_key) and any(key in self._by_key for key in keys)
+        known = self._by_key
+        if known:
+            for key in keys:
+                if key in known:
+                    return True
+        return False
 
     def answer(self, charges: Charges, keys: list[bytes], asking: int) -> list[Decision] | None:
         """The denial, if one of these keys would be denied without a doubt."""

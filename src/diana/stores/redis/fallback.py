@@ -239,7 +239,7 @@ def _charge(clock: ServerClock, owed: list[tuple[bytes, Debt]], seconds: float) 
             keys.append(key)
             argv += ["fill", 1, limit, debt.admitted]
     if keys:
-        yield from acquire(clock, keys, argv, None, waiting)
+        yield from acquire(clock, keys, argv, None, waiting, count=len(keys))
 
 
 def _fill(debt: Debt) -> Change:

@@ -15,6 +15,8 @@ SLICES = 4
 LATE = 0.005
 """Seconds by which a wait may overrun before this process counts as held up."""
 
+SHORTEST = 0.0005
+"""Seconds of a wait; a socket's time-out of 0 would mean something else."""
 BUSY = 0.001
 """Seconds by which a wait overruns on a machine that has more to do than it can."""
 EXTENSION = 0.25
@@ -44,11 +46,17 @@ class Budget:
         self.is_extended = False
 
     def slice(self) -> float:
-        """How long to wait at a time; a socket's time-out of 0 would mean something else."""
-        return max(0.0005, min(self.left, self._slice))
+        """How long to wait at a time."""
+        left = self.left
+        if left >= self._slice:
+            return self._slice
+        return left if left > SHORTEST else SHORTEST
 
     def spend(self, waited: float) -> None:
-        self.left -= min(waited, self._slice)
+        if waited <= self._slice:
+            self.left -= waited
+            return
+        self.left -= self._slice
         if waited > self._slice + BUSY:
             self.held_up = True
 

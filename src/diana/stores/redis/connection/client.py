@@ -20,8 +20,8 @@ from diana.core.errors import ConfigError
 from diana.core.exchange import adrive, drive
 from diana.core.meter import Meter
 from diana.stores.redis.connection.budget import Budget
-from diana.stores.redis.protocol.batch import Ask, Batch
-from diana.stores.redis.protocol.commands import Command, Exchange
+from diana.stores.redis.protocol.batch import Ask
+from diana.stores.redis.protocol.commands import Command, Exchange, acquire
 from diana.stores.redis.protocol.failures import (
     Failure,
     NoReply,
@@ -185,7 +185,7 @@ class ClientKeeper:
 
 
 def _alone(ask: Ask, clock: ServerClock, budget: Budget) -> Exchange:
-    reply = yield from Batch([ask]).exchange(clock, budget)
+    reply = yield from acquire(clock, ask.keys, ask.argv, ask.now, budget)
     return reply[0], reply[1]
 
 

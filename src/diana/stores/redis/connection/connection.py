@@ -6,6 +6,7 @@ holds a request as long as it likes; and an event loop needs the socket itself.
 
 from __future__ import annotations
 
+import select
 import socket
 import ssl
 from collections.abc import Callable, Sequence
@@ -16,10 +17,11 @@ from weakref import finalize
 import hiredis
 
 from diana.stores.redis.connection.budget import Budget
+from diana.stores.redis.protocol.batch import Batch
 from diana.stores.redis.protocol.commands import Command, Exchange
 from diana.stores.redis.protocol.failures import Failure, Nonsense, NoReply, Overrun
 
-PIECE = 1 << 16
+PIECE = 1 << 14
 EARLY_SECONDS = 0.002
 NOTHING_YET = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
@@ -28,6 +30,7 @@ class Connection:
     def __init__(self, ready: socket.socket, hear: Callable[[float], None]) -> None:
         """`hear` is called with the monotonic time whenever the server says something."""
         self.socket = ready
+        self._await = _await_of(ready)
         # Should it be lost between two lines, to a signal handler that raised.
         finalize(self, ready.close)
         self._reader = hiredis.Reader()
@@ -39,12 +42,17 @@ class Connection:
         self.taken_at = 0.0
         """When a thread took it; infinity if an event loop keeps it."""
 
+    def has_more(self) -> bool:
+        """More has arrived with the last reply than was asked for."""
+        return bool(self._reader.has_data())
+
     def is_stale(self) -> bool:
         """Something to read where nothing was asked: the server has closed it, or said something twice."""
         if self._reader.has_data():
             return True
         try:
-            self.socket.settimeout(0)
+            if self._await is None:
+                self.socket.settimeout(0)
             self.socket.recv(1)
         except NOTHING_YET:
             return False
@@ -70,20 +78,46 @@ class Connection:
     ) -> list[Any]:
         """What exchanges come to whose first commands were sent, in this order; a failure is an answer too, but NoReply is raised."""
         replies = [self._receive(command.replies, budget) for command in commands]
-        answers: list[Any] = []
-        for steps, reply in zip(exchanges, replies, strict=True):
-            try:
-                while True:
-                    command = steps.send(reply)
-                    self._send(command.packed(), budget)
-                    reply = self._receive(command.replies, budget)
-            except StopIteration as end:
-                answers.append(end.value)
-            except NoReply:
-                raise
-            except Failure as failure:
-                answers.append(failure)
+        return [
+            self.go_on(steps, reply, budget)
+            for steps, reply in zip(exchanges, replies, strict=True)
+        ]
+
+    def decide(self, batches: Sequence[Batch], packed: bytes, budget: Budget) -> list[Any]:
+        """What the script says to each batch; a failure is an answer too, but NoReply is raised."""
+        self._send(packed, budget)
+        answers: list[Any] = [self._receive(1, budget) for _ in batches]
+        for place, batch in enumerate(batches):
+            reply = answers[place]
+            answer = batch.read(reply)
+            if answer is None:
+                answer = self.go_on(batch.go_on(reply), None, budget)
+            answers[place] = answer
         return answers
+
+    def request(self, packed: bytes, budget: Budget) -> Any:
+        """The reply to one command."""
+        self._send(packed, budget)
+        try:
+            self._reader.feed(self._piece(budget))
+            reply = self._reader.gets()
+        except hiredis.ProtocolError as error:
+            raise Nonsense(f"unexpected reply: {error}") from None
+        return reply if reply is not False else self._receive(1, budget)
+
+    def go_on(self, steps: Exchange, reply: Any, budget: Budget) -> Any:
+        """What an exchange comes to from this reply on (None: it was not begun); a failure is an answer too, but NoReply is raised."""
+        try:
+            while True:
+                command = steps.send(reply)
+                self._send(command.packed(), budget)
+                reply = self._receive(command.replies, budget)
+        except StopIteration as end:
+            return end.value
+        except NoReply:
+            raise
+        except Failure as failure:
+            return failure
 
     def read_arrived(self) -> list[Any]:
         """All replies that have arrived, without waiting: for event loops. NoReply once the connection is broken."""
@@ -114,11 +148,24 @@ class Connection:
         self.socket.close()
 
     def _send(self, packed: bytes, budget: Budget) -> None:
-        began, seconds = monotonic(), max(0.0005, budget.left)
-        self._sent = began
+        self._sent = began = monotonic()
+        if self._await is not None:
+            try:
+                sent = self.socket.send(packed)
+            except NOTHING_YET:
+                sent = 0
+            except OSError as error:
+                _reraise_foreign(error)
+                raise NoReply(f"the connection broke: {error}") from None
+            if sent == len(packed):
+                return
+            packed = packed[sent:]
+        seconds = max(0.0005, budget.left)
         try:
             self.socket.settimeout(seconds)
             self.socket.sendall(packed)
+            if self._await is not None:
+                self.socket.settimeout(0)
         except OSError as error:
             raise _failure(error, began + seconds) from None
 
@@ -133,46 +180,74 @@ class Connection:
                         return reply
                     replies -= 1
                     continue
-                piece = self._piece(budget)
-                if not piece:
-                    raise NoReply("the server has closed the connection")
-                reader.feed(piece)
+                reader.feed(self._piece(budget))
         except hiredis.ProtocolError as error:
             raise Nonsense(f"unexpected reply: {error}") from None
 
     def _piece(self, budget: Budget) -> bytes:
+        """What has arrived, at least a byte."""
         while True:
             began, seconds = monotonic(), budget.slice()
-            try:
-                self.socket.settimeout(seconds)
-                piece = self.socket.recv(PIECE)
-            except OSError as error:
-                failure = _failure(error, began + seconds)
-                if failure.__class__ is not Overrun:
-                    raise failure from None
-                budget.spend(monotonic() - began)
-                if budget.is_half_spent():
-                    self.suspect(self._sent)
-                if budget.is_spent():
-                    return self._last_look(budget)
-            else:
-                ended = monotonic()
-                budget.spend(ended - began)
+            piece = None
+            if self._await is None:
+                piece = self._piece_in_time(seconds)
+            elif self._await(seconds * 1_000):
+                piece = self._piece_at_once()
+            ended = monotonic()
+            budget.spend(ended - began)
+            if piece is not None:
                 self._hear(ended)
+                if not piece:
+                    raise NoReply("the server has closed the connection")
                 return piece
+            if budget.is_half_spent():
+                self.suspect(self._sent)
+            if budget.is_spent():
+                return self._last_look(budget)
 
-    def _last_look(self, budget: Budget) -> bytes:
-        """Before anything is given up, what has arrived is read: it may be this process that is late."""
+    def _piece_at_once(self) -> bytes | None:
+        """What has arrived; None if nothing has."""
         try:
-            self.socket.settimeout(0)
-            piece = self.socket.recv(PIECE)
+            return self.socket.recv(PIECE)
         except NOTHING_YET:
-            raise Overrun(budget.held_up) from None
+            return None
         except OSError as error:
             _reraise_foreign(error)
             raise NoReply(f"the connection broke: {error}") from None
+
+    def _piece_in_time(self, seconds: float) -> bytes | None:
+        due = monotonic() + seconds
+        try:
+            self.socket.settimeout(seconds)
+            return self.socket.recv(PIECE)
+        except OSError as error:
+            failure = _failure(error, due)
+            if failure.__class__ is not Overrun:
+                raise failure from None
+            return None
+
+    def _last_look(self, budget: Budget) -> bytes:
+        """Before anything is given up, what has arrived is read: it may be this process that is late."""
+        if self._await is None:
+            self.socket.settimeout(0)
+        piece = self._piece_at_once()
+        if piece is None:
+            raise Overrun(budget.held_up)
         self._hear(monotonic())
+        if not piece:
+            raise NoReply("the server has closed the connection")
         return piece
+
+
+def _await_of(ready: socket.socket) -> Callable[[float], Any] | None:
+    """How to wait, so many ms, for something to read from a plain socket, which then never blocks by itself: half the system calls, and
+    so half the occasions for another thread to take the interpreter. None for others: of TLS, of gevent."""
+    if ready.__class__.__module__ != "socket" or not hasattr(select, "poll"):
+        return None
+    ready.settimeout(0)
+    poll = select.poll()
+    poll.register(ready, select.POLLIN)
+    return poll.poll
 
 
 def _failure(error: OSError, due: float) -> Exception:

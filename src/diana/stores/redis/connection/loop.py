@@ -12,7 +12,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from time import monotonic
-from typing import Any
+from typing import Any, cast
 
 from diana.stores.redis.connection.breaker import Breaker
 from diana.stores.redis.connection.budget import (
@@ -30,9 +30,10 @@ from diana.stores.redis.protocol.batch import (
     MOST_COUNTERS,
     Ask,
     Batch,
-    batches_from,
+    answer_of,
+    groups_of,
 )
-from diana.stores.redis.protocol.commands import Exchange
+from diana.stores.redis.protocol.commands import Exchange, pack
 from diana.stores.redis.protocol.failures import (
     Failure,
     NoConnection,
@@ -48,21 +49,52 @@ Answer = asyncio.Future[Any]
 
 
 class Call:
-    """An exchange that waits for replies."""
+    """A batch or another exchange that waits for replies."""
 
-    __slots__ = ("counters", "deadline", "done", "is_extended", "replies", "sent", "steps")
+    __slots__ = (
+        "_waits",
+        "batch",
+        "counters",
+        "deadline",
+        "is_extended",
+        "replies",
+        "sent",
+        "steps",
+    )
 
     def __init__(
-        self, steps: Exchange, done: Callable[[Any], None], deadline: float, counters: int
+        self, deadline: float, counters: int, batch: Batch | None, waits: Answer | None
     ) -> None:
-        self.steps = steps
-        self.done = done
         self.deadline = deadline
         """By the line's clock."""
         self.counters = counters
+        self.batch = batch
+        self._waits = waits
+        """Of an exchange that is no batch: its future."""
+        self.steps: Exchange | None = None
+        """None: a batch of which no more is known than that it was sent."""
         self.is_extended = False
         self.replies = 1
         self.sent = 0.0
+
+    def resolve(self, result: Any) -> None:
+        if self._waits is not None:
+            _resolve(self._waits, result)
+        if self.batch is not None:
+            for place, ask in enumerate(self.batch.asks, 1):
+                _resolve(ask.waits, answer_of(place, result))
+
+    def resolve_batch(self, said: list[Any]) -> None:
+        """The same where the loop runs and the script has answered."""
+        at, place = said[0], 0
+        for ask in self.batch.asks:  # type: ignore[union-attr]
+            place += 1
+            if not ask.waits.done():
+                ask.waits.set_result((at, said[place]))
+
+    def close(self) -> None:
+        if self.steps is not None:
+            self.steps.close()
 
 
 class LoopLine:
@@ -88,7 +120,7 @@ class LoopLine:
         self._is_denied = is_denied
         self._interval = budget / SLICES
         self._connection: Connection | None = None
-        self._asks: deque[tuple[Ask, Answer, float]] = deque()
+        self._asks: deque[tuple[Ask, float]] = deque()
         self._exchanges: deque[tuple[Exchange, Answer, float]] = deque()
         self._calls: deque[Call] = deque()
         self._counters = 0
@@ -112,8 +144,8 @@ class LoopLine:
 
     def ask(self, ask: Ask, budget: Budget) -> Answer:
         """What the script says to one request, or a Failure."""
-        answer = self.loop.create_future()
-        self._asks.append((ask, answer, monotonic() - self._held_up + budget.left))
+        answer = ask.waits = self.loop.create_future()
+        self._asks.append((ask, monotonic() - self._held_up + budget.left))
         if not self._flush_due:
             self._flush_soon()
         return answer
@@ -155,7 +187,7 @@ class LoopLine:
             steps.close()
             _resolve(answer, failure)
         while self._asks:
-            _resolve(self._asks.popleft()[1], failure)
+            _resolve(self._asks.popleft()[0].waits, failure)
 
     def reclaim(self) -> None:
         """The loop is closed: another may use its connection."""
@@ -185,7 +217,9 @@ class LoopLine:
             return
         while self._exchanges and self._connection is not None:
             steps, answer, deadline = self._exchanges.popleft()
-            self._start(steps, _resolver(answer), deadline, 1)
+            call = Call(deadline, 1, None, answer)
+            call.steps = steps
+            self._advance(call, None)
         while self._asks and self._counters < WINDOW and self._connection is not None:
             self._start_batches()
 
@@ -205,58 +239,64 @@ class LoopLine:
     def _start_batches(self) -> None:
         """As many of the requests that wait as the window takes."""
         room = WINDOW - self._counters
-        answers: dict[Ask, Answer] = {}
-        deadline = self._asks[0][2]
+        asks: list[Ask] = []
+        deadline = self._asks[0][1]
         queued = bool(self._calls)
         while self._asks and room > 0:
-            ask, answer, _ = self._asks.popleft()
+            ask = self._asks.popleft()[0]
             if queued and self._is_denied(ask.keys):
-                _resolve(answer, DENIED_MEANWHILE)
+                _resolve(ask.waits, DENIED_MEANWHILE)
                 continue
-            answers[ask] = answer
+            asks.append(ask)
             room -= len(ask.keys)
-        if not answers:
+        if not asks:
             return
         # The oldest has waited longest; what is sent has a budget of its own left, measured from sending.
         left = Budget(max(deadline - self.now(), self._interval))
-        for batch in batches_from(list(answers), self._slot_of):
+        for group in groups_of(asks, self._slot_of):
             if self._connection is None:
                 failure = NoConnection("the connection broke")
-                for ask in batch.asks:
-                    _resolve(answers[ask], failure)
+                for ask in group:
+                    _resolve(ask.waits, failure)
                 continue
-            counters = sum(len(ask.keys) for ask in batch.asks)
-            steps = batch.exchange(self._clock, left)
-            self._start(steps, _splitter(batch, answers), self.now() + left.left, counters)
-
-    def _start(
-        self, steps: Exchange, done: Callable[[Any], None], deadline: float, counters: int
-    ) -> None:
-        call = Call(steps, done, deadline, counters)
-        self._advance(call, None)
+            counters = sum([len(ask.keys) for ask in group])
+            batch = Batch(group, self._clock, left)
+            self._begin(Call(self.now() + left.left, counters, batch, None), pack(batch.words()))
 
     def _advance(self, call: Call, reply: Any) -> None:
         """The next command of an exchange, or its end."""
+        if call.steps is None and call.batch is not None:
+            said = call.batch.read(reply)
+            if said is not None:
+                self._breaker.answered()
+                call.resolve_batch(said)
+                return
+            call.steps, reply = call.batch.go_on(reply), None
+        steps = cast(Exchange, call.steps)
         try:
-            command = call.steps.send(reply)
+            command = steps.send(reply)
         except StopIteration as end:
             self._breaker.answered()
-            call.done(end.value)
+            call.resolve(end.value)
         except NoReply as failure:
-            call.done(failure)
+            call.resolve(failure)
             self._break(failure, call.sent)
         except Failure as failure:
-            call.done(failure)
+            call.resolve(failure)
             self._breaker.note(failure, call.sent)
         else:
-            self._count("trips")
             call.replies = command.replies
-            call.sent = monotonic()
-            self._calls.append(call)
-            self._counters += call.counters
-            if self._tick is None:
-                self._arm()
-            self._send(command.packed())
+            self._begin(call, command.packed())
+
+    def _begin(self, call: Call, packed: bytes) -> None:
+        """Send, and wait for the reply."""
+        self._count("trips")
+        call.sent = monotonic()
+        self._calls.append(call)
+        self._counters += call.counters
+        if self._tick is None:
+            self._arm()
+        self._send(packed)
 
     def _send(self, packed: bytes) -> None:
         connection = self._connection
@@ -316,7 +356,7 @@ class LoopLine:
         """Look again soon; one timer watches over all."""
         if self._tick is not None:
             return
-        waits = [line[0][2] for line in (self._asks, self._exchanges) if line]
+        waits = [line[0][-1] for line in (self._asks, self._exchanges) if line]
         if self._calls:
             waits.append(self._calls[0].deadline)
         if not waits:
@@ -347,9 +387,10 @@ class LoopLine:
             self._break(Overrun(self._was_busy > sent), sent)
         now = self.now()
         for line in (self._exchanges, self._asks):
-            while line and line[0][2] <= now:
+            while line and line[0][-1] <= now:
                 failure = NoConnection("no connection was free within the budget")
-                _resolve(line.popleft()[1], failure)
+                late = line.popleft()
+                _resolve(late[0].waits if isinstance(late[0], Ask) else late[1], failure)
                 if not len(self._pool):
                     self._breaker.note_no_connection(failure)
         self._arm()
@@ -379,8 +420,8 @@ class LoopLine:
         calls, self._calls = self._calls, deque()
         self._counters = 0
         for call in calls:
-            call.steps.close()
-            call.done(failure)
+            call.close()
+            call.resolve(failure)
 
     def _drop_connection(self) -> None:
         connection, self._connection = self._connection, None
@@ -390,21 +431,6 @@ class LoopLine:
                 self.loop.remove_reader(connection.socket)
                 self.loop.remove_writer(connection.socket)
             self._pool.drop(connection)
-
-
-def _resolver(answer: Answer) -> Callable[[Any], None]:
-    def done(result: Any) -> None:
-        _resolve(answer, result)
-
-    return done
-
-
-def _splitter(batch: Batch, answers: dict[Ask, Answer]) -> Callable[[Any], None]:
-    def done(result: Any) -> None:
-        for ask, its in batch.split(result):
-            _resolve(answers[ask], its)
-
-    return done
 
 
 def _resolve(answer: Answer, result: Any) -> None:

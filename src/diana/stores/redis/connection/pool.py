@@ -15,6 +15,8 @@ from diana.stores.redis.connection.connection import Connection
 FOR_THREADS = 2
 """One call is under way while the replies to another are handed out. More would make smaller batches."""
 IDLE_SECONDS = 10.0
+FRESH_SECONDS = 0.0001
+"""A connection that was given back so short a time ago is not looked at: no server closes what it has just answered on."""
 
 
 class Pool:
@@ -43,8 +45,10 @@ class Pool:
                 connection = self._free.pop()
             except IndexError:
                 return None
-            connection.taken_at = inf if for_ever else monotonic()
-            if not connection.is_stale():
+            now = monotonic()
+            connection.taken_at = inf if for_ever else now
+            is_fresh = now - connection.idle_since < FRESH_SECONDS
+            if not (connection.has_more() if is_fresh else connection.is_stale()):
                 return connection
             self.drop(connection)
 

@@ -22,9 +22,10 @@ from diana.stores.redis.protocol.batch import (
     MOST_COUNTERS,
     Ask,
     Batch,
-    batches_from,
+    answer_of,
+    groups_of,
 )
-from diana.stores.redis.protocol.commands import Exchange
+from diana.stores.redis.protocol.commands import Acquire, Exchange, pack
 from diana.stores.redis.protocol.failures import (
     Failure,
     NoConnection,
@@ -45,6 +46,8 @@ class Waiter:
     def __init__(self, ask: Ask | None) -> None:
         self.ask = ask
         """None: it wants a connection for itself."""
+        if ask is not None:
+            ask.waits = self
         self.connection: Connection | None = None
         self.answer = UNANSWERED
         # By its name in the module, so that a library that patches threading after us is heeded.
@@ -88,7 +91,9 @@ class ThreadLine:
             connection = self._wait(waiter, budget)
             if connection is None:
                 return waiter.answer
-        return self._lead(ask, connection, budget)
+        if self._line:
+            return self._lead(ask, connection, budget)
+        return self._ask_alone(ask, connection, budget)
 
     def exchange(self, exchanges: Sequence[Exchange], budget: Budget) -> Callable[[], list[Any]]:
         """Send the first command of each on a connection of their own; what is returned reads the answers. Failure if none is to be had."""
@@ -182,31 +187,54 @@ class ThreadLine:
                 self._pool.give(waiter.connection)
                 self.serve()
 
-    def _lead(self, ask: Ask, connection: Connection, budget: Budget) -> Any:
-        """Ask for this thread and for others that wait, as many as may travel together."""
-        company: list[Waiter] = []
+    def _ask_alone(self, ask: Ask, connection: Connection, budget: Budget) -> Any:
+        """What `_lead` does when nothing else waits, with as few steps as that takes."""
         sent = 0.0
         try:
-            if self._line:
-                self._join(ask, company)
-            asks = [ask, *(waiter.ask for waiter in company if waiter.ask is not None)]
-            batches = batches_from(asks, self._slot_of)
-            exchanges = [batch.exchange(self._clock, budget) for batch in batches]
+            call = Acquire(self._clock, ask.keys, ask.argv, ask.now, budget)
+            packed = pack(call.words())
+            self._count("trips")
+            sent = monotonic()
+            reply = connection.request(packed, budget)
+            answer = call.read(reply)
+            if answer is None:
+                answer = connection.go_on(call.go_on(reply), None, budget)
+        except BaseException as error:
+            self._fail(connection, sent, error)
+            if isinstance(error, Failure):
+                return error
+            raise
+        self._succeed(connection, (answer,))
+        return answer_of(1, answer)
+
+    def _lead(self, ask: Ask, connection: Connection, budget: Budget) -> Any:
+        """Ask for this thread and for others that wait, as many as may travel together."""
+        asks = [ask]
+        sent = 0.0
+        try:
+            self._join(asks)
+            if self._slot_of is None or len(asks) == 1:
+                batches = [Batch(asks, self._clock, budget)]
+                packed = pack(batches[0].words())
+            else:
+                groups = groups_of(asks, self._slot_of)
+                batches = [Batch(group, self._clock, budget) for group in groups]
+                packed = b"".join([pack(batch.words()) for batch in batches])
             self._count("trips", len(batches))
             sent = monotonic()
-            answers = connection.finish(exchanges, connection.begin(exchanges, budget), budget)
+            answers = connection.decide(batches, packed, budget)
         except BaseException as error:
-            self._disband(company, sent, error)
+            self._disband(asks, sent, error)
             self._fail(connection, sent, error)
             if isinstance(error, Failure):
                 return error
             raise
         self._succeed(connection, answers)
-        return _hand_out(batches, answers, ask, company)
+        return _hand_out(batches, answers, ask)
 
-    def _join(self, ask: Ask, company: list[Waiter]) -> None:
-        """Those in line whose requests fit into the same call."""
-        line, counters = self._line, len(ask.keys)
+    def _join(self, asks: list[Ask]) -> None:
+        """Add those in line whose requests fit into the same call."""
+        line, ask, counters = self._line, asks[0], len(asks[0].keys)
         while line:
             try:
                 waiter = line.popleft()
@@ -219,24 +247,26 @@ class ThreadLine:
             if self._is_denied(its.keys):
                 waiter.resolve(DENIED_MEANWHILE)
             else:
-                company.append(waiter)
+                asks.append(its)
                 counters += len(its.keys)
 
-    def _disband(self, company: list[Waiter], sent: float, error: BaseException) -> None:
-        """What was not sent waits again; what was, is of unknown outcome."""
+    def _disband(self, asks: list[Ask], sent: float, error: BaseException) -> None:
+        """What was not sent waits again; what was, is of unknown outcome. The first is this thread's own."""
+        waiters = [ask.waits for ask in asks[1:]]
         if not sent:
-            self._line.extendleft(reversed(company))
+            self._line.extendleft(reversed(waiters))
             return
         interrupted = NoReply("the thread that asked was interrupted")
-        for waiter in company:
+        for waiter in waiters:
             waiter.resolve(error if isinstance(error, Failure) else interrupted)
 
-    def _succeed(self, connection: Connection, answers: list[Any]) -> None:
-        self._breaker.answered()
+    def _succeed(self, connection: Connection, answers: Sequence[Any]) -> None:
+        breaker = self._breaker
+        breaker.answered()
         for answer in answers:
-            if isinstance(answer, Refused):
-                self._breaker.open(answer)
-        if self._breaker.is_open:
+            if answer.__class__ is not list and isinstance(answer, Refused):
+                breaker.open(answer)
+        if breaker.is_open:
             self._pool.drop(connection)
             return
         self._pool.give(connection)
@@ -251,16 +281,13 @@ class ThreadLine:
             self._want_connection()
 
 
-def _hand_out(
-    batches: Sequence[Batch], answers: Sequence[Any], mine: Ask, company: Sequence[Waiter]
-) -> Any:
+def _hand_out(batches: Sequence[Batch], answers: Sequence[Any], mine: Ask) -> Any:
     """Each thread its own; gives this one's."""
     found = UNANSWERED
-    waiters = {waiter.ask: waiter for waiter in company}
     for batch, answer in zip(batches, answers, strict=True):
-        for ask, its in batch.split(answer):
+        for place, ask in enumerate(batch.asks, 1):
             if ask is mine:
-                found = its
+                found = answer_of(place, answer)
             else:
-                waiters[ask].resolve(its)
+                ask.waits.resolve(answer_of(place, answer))
     return found
