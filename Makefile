@@ -6,6 +6,8 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 GATEWAY := $(VENV)/.gateway
 LOWEST := .venv-lowest
+# Diana is installed again when the C part changes: that is when it is compiled.
+BUILT_FROM := pyproject.toml .ci/install $(wildcard setup.py native/*.[ch])
 # How many processes run tests at once; each has servers and ports of its own.
 WORKERS ?= 2
 # The site's builder has an environment of its own: nothing of it is needed for work or tests.
@@ -59,24 +61,24 @@ site: $(SITE)/.ready  ## build the documentation as a web site with a search, in
 	@echo 'Read it with: python3 -m http.server --directory site'
 
 clean:  ## remove what was made
-	rm -rf $(VENV) $(LOWEST) build dist site src/*.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage
+	rm -rf $(VENV) $(LOWEST) build dist site src/*.egg-info src/diana/_native*.so .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-$(READY): pyproject.toml .ci/install
+$(READY): $(BUILT_FROM)
 	./.ci/install python
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
 	$(BIN)/python -m pip install --quiet --editable '.[all]' --group dev --group bench
 	@touch $@ $(GATEWAY)
 
-$(GATEWAY): pyproject.toml .ci/install
+$(GATEWAY): $(BUILT_FROM)
 	@echo "installing Diana's gateway into $(VENV); what work and tests need comes with make setup"
 	./.ci/install python
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --editable '.[gateway]'
 	@touch $@
 
-$(LOWEST)/.ready: pyproject.toml .ci/install .ci/lowest
+$(LOWEST)/.ready: $(BUILT_FROM) .ci/lowest
 	./.ci/install python
 	$(PYTHON) -m venv $(LOWEST)
 	$(LOWEST)/bin/python -m pip install --quiet --upgrade 'pip>=25.1'

@@ -14,7 +14,7 @@ import pytest
 SOURCE = Path(__file__).parents[1] / "src" / "diana"
 
 LAYERS = [
-    {"core", "processes"},
+    {"core", "processes", "_native"},
     {"actors", "algorithms"},
     {"sources", "stores"},
     {"waiting", "limiter", "decorator", "pacer", "charging", "judge", "guard", "shedding"},

@@ -1,4 +1,4 @@
-"""A signal handler may raise anywhere inside the memory store: what comes after finds it in order."""
+"""A signal handler may raise anywhere inside the memory store in Python: what comes after finds it in order. In C none can."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from diana.core.charge import Charge
 from diana.core.limit import Limit
 from diana.core.meter import Meter, meter_from_limit
 from diana.core.plugins import algorithms
-from diana.stores.memory import MemoryStore
+from diana.stores.memory.in_python import MemoryStore
 
 BEGIN_US = 1_700_000_000_000_000
 SECOND_US = 1_000_000
 HOUSE = (
-    "/stores/memory.py",
+    "/stores/memory/in_python.py",
     "/stores/agenda.py",
     "/stores/crowd.py",
     "/core/weigh.py",

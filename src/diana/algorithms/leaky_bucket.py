@@ -81,6 +81,7 @@ class LeakyBucket:
         return slowed(limit, nodes, weight), {**options, **places}
 
     lua = bucket.LUA
+    kernel = "bucket"
     decide = staticmethod(bucket.decide)
     refund = staticmethod(bucket.refund)
     promise = staticmethod(bucket.promise)

@@ -83,6 +83,7 @@ class SlidingLog:
 
     keeps_log = True
     lua = LUA
+    kernel = "sliding log"
     lua_refund = LUA_REFUND
 
     @staticmethod

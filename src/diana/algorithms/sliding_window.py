@@ -101,6 +101,7 @@ class SlidingWindow:
         return SlidingParams(limit.rpu, -(-limit.unit_us // slices), slices)
 
     lua = LUA
+    kernel = "sliding window"
 
     @staticmethod
     def decide(

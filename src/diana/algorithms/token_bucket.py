@@ -56,6 +56,7 @@ class TokenBucket:
         return slowed(limit, nodes, weight), {"burst": max(1, burst * weight // nodes)}
 
     lua = bucket.LUA
+    kernel = "bucket"
     decide = staticmethod(bucket.decide)
     refund = staticmethod(bucket.refund)
     promise = staticmethod(bucket.promise)

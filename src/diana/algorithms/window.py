@@ -71,6 +71,7 @@ class Window:
         return WindowParams(limit.rpu, limit.unit_us, word == "epoch")
 
     lua = LUA
+    kernel = "window"
 
     @staticmethod
     def decide(

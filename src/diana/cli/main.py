@@ -20,10 +20,15 @@ from diana.cli.push import push
 from diana.cli.rollback import rollback
 from diana.cli.shed import shed
 from diana.cli.watch import watch
+from diana.stores.native import description
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="diana-limiter", prog_name="diana")
+@click.version_option(
+    package_name="diana-limiter",
+    prog_name="diana",
+    message=f"%(prog)s, version %(version)s, {description()}",
+)
 @click.pass_context
 def diana(context: click.Context) -> None:
     """A rate limiter that is exact to the microsecond and never in the way."""

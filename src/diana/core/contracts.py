@@ -85,6 +85,13 @@ class InLua(Protocol):
     """
 
 
+class InC(Protocol):
+    """An algorithm of Diana's own is also there in C. Not inherited: a subclass that decides otherwise is asked in Python."""
+
+    kernel: str
+    """The kernel in `native/` that decides exactly as it does: `bucket`, `window`, `sliding window`, `sliding log`."""
+
+
 class LogInLua(InLua, Protocol):
     """The same for an algorithm whose state is a Log.
 

@@ -19,7 +19,17 @@ class Meter:
     """
 
     # Not a dataclass: importing those takes half as long as all of `import diana`.
-    __slots__ = ("algorithm", "decide", "family", "id", "limit", "options", "params", "when_down")
+    __slots__ = (
+        "algorithm",
+        "compiled",
+        "decide",
+        "family",
+        "id",
+        "limit",
+        "options",
+        "params",
+        "when_down",
+    )
 
     def __init__(
         self,
@@ -41,6 +51,8 @@ class Meter:
         self.family = family
         """What it shares with the other meters of its rule; None if it is the only one."""
         self.decide: Decide = algorithm.decide
+        self.compiled: Any = None
+        """What the kernels in C have made of it, once they were asked."""
 
     def __repr__(self) -> str:
         return f"Meter({self.id!r}, {self.limit})"

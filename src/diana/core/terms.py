@@ -98,7 +98,7 @@ def family_of(meter: Meter) -> Family:
     if meter.family is None:
         family = Family()
         family.include(meter)
-        meter.family = family
+        meter.family, meter.compiled = family, None
     return meter.family
 
 

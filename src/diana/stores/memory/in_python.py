@@ -19,6 +19,7 @@ everything (a pause that grows with the keys).
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from hashlib import sha256
 from time import monotonic_ns
 from typing import cast
@@ -98,18 +99,15 @@ class Table:
             self._copied = {}
 
 
-MEMORY_STORES: WeakSet[MemoryStore] = WeakSet()
-"""All of this process, for tests that begin with empty counters."""
-
-
 class MemoryStore:
     """`memory://`, or `memory://?max_keys=50000`."""
 
     shared = False
+    all_of_process: WeakSet[MemoryStore] = WeakSet()
 
     def __init__(self, max_keys: int = MAX_KEYS) -> None:
-        self._max_keys = _checked_size(max_keys)
-        MEMORY_STORES.add(self)
+        self._max_keys = checked_size(max_keys)
+        self.all_of_process.add(self)
         self._keys = 0
         self._lock = fork_safe_lock()
         # Taking the lock by a loop over its acquire costs half of a `with`; and unlike after a call of acquire(), no signal
@@ -141,7 +139,7 @@ class MemoryStore:
             raise ConfigError(
                 f"{shown(url)} is no memory store; write memory:// or memory://?max_keys=N"
             )
-        return _checked_size(int(spelled[1] or MAX_KEYS))
+        return checked_size(int(spelled[1] or MAX_KEYS))
 
     def bind(self, meter: Meter, clock: Clock | None = None) -> Take:
         with self._lock:
@@ -191,6 +189,30 @@ class MemoryStore:
                 self._release()
             break
         return decisions
+
+    def decide_with(
+        self, charges: Charges, now: int, elsewhere: Callable[[bool], bool]
+    ) -> list[Decision]:
+        """All or nothing, together with what is counted elsewhere.
+
+        `elsewhere(denied)` charges there, unless it is denied here, and says whether all passed.
+        """
+        with self._lock:
+            found = self._look_up(charges)
+            decisions, after = weigh(charges, found[2], now)
+            allowed = all(decisions)
+            if not elsewhere(not allowed) and allowed:
+                decisions = [
+                    decision._replace(outcome=meter.decide(state, meter.params, 0, now)[1])
+                    for decision, (meter, _, _), state in zip(
+                        decisions, charges, found[2], strict=True
+                    )
+                ]
+            else:
+                self._write_all(*found, after, now)
+            if now >= self._due:
+                self._tend(now)
+            return decisions
 
     def peek(self, charges: Charges, now: int | None = None) -> list[Decision]:
         with self._lock:
@@ -246,15 +268,25 @@ class MemoryStore:
         return _new(Decision, (outcome, meter.params.limit, key, cost, now, False))
 
     def _decide_all(self, charges: Charges, now: int) -> list[Decision]:
-        tables, keys, states = self._look_up(charges)
-        decisions, after = weigh(charges, states, now)
+        found = self._look_up(charges)
+        decisions, after = weigh(charges, found[2], now)
+        self._write_all(*found, after, now)
+        return decisions
+
+    def _write_all(
+        self,
+        tables: list[Table],
+        keys: list[Kept],
+        states: list[State | None],
+        after: list[State | None],
+        now: int,
+    ) -> None:
         for place, state in enumerate(after):
             if state is not None:
                 if states[place] is None:
                     self._write(tables[place], keys[place], state, now)
                 else:
                     tables[place].states[keys[place]] = state
-        return decisions
 
     def _meet(
         self, table: Table, meter: Meter, key: Kept, cost: int, now: int
@@ -421,7 +453,7 @@ class MemoryStore:
             self._unlist(table)
 
 
-def _checked_size(max_keys: int) -> int:
+def checked_size(max_keys: int) -> int:
     if max_keys.__class__ is not int or max_keys < 1:
         raise ConfigError(f"max_keys is {max_keys!r}; write a whole number from 1")
     return max_keys

@@ -1,0 +1,19 @@
+"""Counters in this process: in C where Diana was built with a compiler, else in Python. The choice shows in nothing but its speed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from weakref import WeakSet
+
+from diana.stores.memory.in_python import GRACE_US, LONGEST_KEY, MAX_KEYS, storable
+from diana.stores.native import kernels
+
+if TYPE_CHECKING or kernels() is None:
+    from diana.stores.memory.in_python import MemoryStore
+else:
+    from diana.stores.memory.in_c import MemoryStore
+
+__all__ = ["GRACE_US", "LONGEST_KEY", "MAX_KEYS", "MEMORY_STORES", "MemoryStore", "storable"]
+
+MEMORY_STORES: WeakSet[MemoryStore] = MemoryStore.all_of_process
+"""All of this process, for tests that begin with empty counters."""
