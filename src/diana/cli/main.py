@@ -20,6 +20,7 @@ from diana.cli.push import push
 from diana.cli.rollback import rollback
 from diana.cli.shed import shed
 from diana.cli.watch import watch
+from diana.cli.zone import zone
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -48,6 +49,7 @@ VERBS = (
     shed,
     unblock,
     watch,
+    zone,
 )
 
 for verb in VERBS:
