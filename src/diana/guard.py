@@ -33,10 +33,11 @@ class _PolicyGuard:
         policy: Policy,
         store: str | Store | Client | None = None,
         *,
+        local_store: str | Store | None = None,
         clock: Clock | None = None,
         observers: Sequence[str | Observer] = (),
     ) -> None:
-        self._begin(Judge(policy, store, clock, observers))
+        self._begin(Judge(policy, store, clock, observers, local_store))
 
     def _begin(self, judge: Judge) -> None:
         self._judge = judge
@@ -50,13 +51,16 @@ class _PolicyGuard:
         path: str | Path,
         store: str | Store | Client | None = None,
         *,
+        local_store: str | Store | None = None,
         clock: Clock | None = None,
         observers: Sequence[str | Observer] = (),
     ) -> Self:
-        """The rules of a file or a URL, and every change of them; `store` wins over the file's."""
+        """The rules of a file or a URL, and every change of them; `store` and `local_store` win over the file's."""
         live = LiveRules(path)
         try:
-            guard = cls(live.policy, store, clock=clock, observers=observers)
+            guard = cls(
+                live.policy, store, local_store=local_store, clock=clock, observers=observers
+            )
         except BaseException:
             live.close()
             raise
@@ -81,6 +85,11 @@ class _PolicyGuard:
     def share(self) -> Share:
         """This node's part of every limit of scope divided, as it is now."""
         return self._judge.shares.share
+
+    @property
+    def counts_for_machine(self) -> bool:
+        """Rules of scope local count for all processes of this machine together."""
+        return self._judge.local.shared
 
     @property
     def problems(self) -> tuple[Problem, ...]:

@@ -74,11 +74,14 @@ class Judge:
         store: str | Store | Client | None,
         clock: Clock | None,
         observers: Sequence[str | Observer],
+        local_store: str | Store | None = None,
     ) -> None:
         self.policy = policy
         self.clock = checked_clock(clock)
         self.observers = tuple(map(_observer, observers))
-        self.local = open_store(policy.settings.local_store)
+        where = policy.settings.local_store if local_store is None else local_store
+        self.local = open_store(where)
+        self._check_fits(policy)
         chosen = store
         if chosen is None:  # not `or`: an empty store is false
             chosen = os.environ.get("DIANA_STORE") or policy.settings.store
@@ -91,9 +94,10 @@ class Judge:
                 budget_us=settings.store_budget_us,
                 nodes=settings.nodes,
                 weight=settings.weight,
+                zone=self.local if hasattr(self.local, "node") else None,
             )
         self.one_store = self.shared is self.local
-        self.owned = [self.local]
+        self.owned = [self.local] if isinstance(where, str) else []
         if isinstance(chosen, str):
             self.owned.append(self.shared)
         self._warned_not_shared = chosen is not None
@@ -152,9 +156,22 @@ class Judge:
 
     def swap(self, policy: Policy) -> None:
         """Other rules from now on; who is being judged is judged by those it began with. What was counted stays."""
+        self._check_fits(policy)
         self.policy = policy
         self._apply_shedding()
         self._warn_if_not_shared()
+
+    def _check_fits(self, policy: Policy) -> None:
+        """ConfigError if the local store cannot keep what a rule has to remember; it counts global ones too, should the store be lost."""
+        check = getattr(self.local, "check_meter", None)
+        if check is None:
+            return
+        for rule in policy.rules:
+            tiers = () if rule.tiers is None else rule.tiers.meters.values()
+            overrides = (one.meter for one in rule.overrides.values())
+            for meter in (rule.meter, *tiers, *overrides):
+                if rule.scope != "global" or meter.when_down == "local":
+                    _check_fit(check, meter, rule)
 
     def _apply_shedding(self) -> None:
         lines = self.policy.settings.shed
@@ -291,6 +308,8 @@ class Judge:
         key = rule.key_from(value)
         if override is not None:
             meter = meter_with(rule.meter, override)
+            if hasattr(self.local, "check_meter"):
+                self.local.check_meter(meter)
             if rule.cost > meter.params.limit:
                 raise ConfigError(
                     f"the rule's cost {rule.cost} can never pass: the most is {meter.params.limit}; write more"
@@ -473,6 +492,18 @@ def _states(shedding: ReferenceType[Shedding]) -> list[GaugeState]:
     """For observers, which live longer than a guard and must not keep its thread alive."""
     measured = shedding()
     return [] if measured is None else measured.states()
+
+
+def _check_fit(check: Callable[[Meter], None], meter: Meter, rule: Rule) -> None:
+    try:
+        check(meter)
+    except ConfigError as error:
+        place = rule.place
+        if place is None:
+            raise
+        raise ConfigError(
+            error.message, line=place.line, column=place.column, path=f"{place.path}.{error.path}"
+        ) from None
 
 
 def _observer(observer: str | Observer) -> Observer:

@@ -16,11 +16,13 @@ import pytest
 from tests.servers.ports import free_ports
 from tests.servers.server import Server
 from tests.servers.waiting import until
+from tests.stores.shared.zones import zone_name
 
 ROOT = Path(__file__).parents[2]
 WARNING = (
     "several worker processes serve these rules, and each counts by itself: rule 'hourly' lets 2 pass in every one of them; "
-    "to count together, write scope: global and a store"
+    "to count together on this machine, write local_store: shared://NAME, such as local_store: shared://api; "
+    "for several machines, scope: global and a store"
 )
 LOCAL = "limits: [{url: /, rules: [{name: hourly, unit: hour, rpu: 2}]}]"
 APP = """
@@ -122,6 +124,14 @@ def test_one_worker_does_not(tmp_path: Path) -> None:
     with serving(tmp_path, "wsgi", LOCAL, GUNICORN) as (port, log):
         workers_that_answered(port, 1)
     assert "several worker processes" not in log.read_text()
+
+
+def test_workers_that_count_in_a_zone_do_not(tmp_path: Path) -> None:
+    with zone_name() as zone:
+        rules = f"local_store: shared://{zone}?size=4m\n{LOCAL}"
+        with serving(tmp_path, "wsgi", rules, [*GUNICORN, "--workers=3"]) as (port, log):
+            workers_that_answered(port, 3)
+    assert "several worker processes" not in log.read_text(), log.read_text()
 
 
 def test_workers_that_count_together_do_not(tmp_path: Path, redis7: Server) -> None:

@@ -20,6 +20,7 @@ from diana.cli.push import push
 from diana.cli.rollback import rollback
 from diana.cli.shed import shed
 from diana.cli.watch import watch
+from diana.cli.zone import zone
 from diana.stores.native import description
 
 
@@ -53,6 +54,7 @@ VERBS = (
     shed,
     unblock,
     watch,
+    zone,
 )
 
 for verb in VERBS:

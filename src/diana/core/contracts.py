@@ -202,6 +202,16 @@ class FleetStore(Protocol):
         """Take back degraded charges, which the store knows nothing of."""
 
 
+class Zone(Store, Protocol):
+    """A store that all processes of one machine count in: one node of a fleet."""
+
+    node: str
+    """What it is called among the nodes."""
+
+    def check_meter(self, meter: Meter) -> None:
+        """ConfigError if what this limit has to remember does not fit. Asked when rules are loaded."""
+
+
 class Client(Protocol):
     """The application's own client of Redis or Valkey, where a store is wanted."""
 

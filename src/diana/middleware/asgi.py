@@ -113,18 +113,19 @@ class RateLimitMiddleware:
         denied: Denied | None = None,
         enabled: bool = True,
         store: str | Store | Client | None = None,
+        local_store: str | Store | None = None,
         clock: Clock | None = None,
         observers: Sequence[str | Observer] = (),
     ) -> None:
         self.app = app
         self.enabled = enabled
         self._failure: ConfigError | None = None
-        self._open = partial(open_guard, AsyncGuard, rules, store, clock, observers)
+        self._open = partial(open_guard, AsyncGuard, rules, store, local_store, clock, observers)
         self._owned, self._closed = guard is None, False
         if not enabled:
             return
         try:
-            check_options(guard, rules, store, clock, observers)
+            check_options(guard, rules, store, local_store, clock, observers)
             self.finders = Finders(account, device, tier)
             self._denied = checked_denied(denied)
             self.guard = self._open() if guard is None else guard

@@ -52,7 +52,9 @@ class RateLimitMiddleware:
             raise MiddlewareNotUsed("DIANA_ENABLED is False")
         self.get_response = get_response
         clock = setting("CLOCK")
-        options = (rules_setting(), setting("STORE"), clock, observers_setting())
+        options = (
+            rules_setting(), setting("STORE"), setting("LOCAL_STORE"), clock, observers_setting(),
+        )  # fmt: skip
         finders = [imported_setting(name) for name in ("ACCOUNT", "DEVICE", "TIER")]
         denied = checked_denied(imported_setting("DENIED"))
         self._is_async = iscoroutinefunction(get_response)

@@ -100,9 +100,12 @@ async def acheck_request(limit: RouteLimit, asked: HttpRequest) -> Checked:
 class SettingsGuard:
     """Where routes count if the middleware is not installed: as the settings that begin with `DIANA_` say."""
 
-    def __init__(self, enabled: bool, store: Any, clock: Any, observers: tuple[Any, ...]) -> None:
+    def __init__(
+        self, enabled: bool, store: Any, local: Any, clock: Any, observers: tuple[Any, ...]
+    ) -> None:
         self.enabled = enabled
-        self.guard = Guard(Policy([]), store or "memory://", clock=clock, observers=observers)
+        where = store or local or "memory://"
+        self.guard = Guard(Policy([]), where, local_store=local, clock=clock, observers=observers)
 
 
 _settings_guard = lru_cache(8)(SettingsGuard)
@@ -113,7 +116,7 @@ def _stand_in(asked: HttpRequest) -> None:
         observers = tuple(observers_setting())
         enabled = setting("ENABLED") is not False
         asked.META[MIDDLEWARE] = _settings_guard(
-            enabled, setting("STORE"), setting("CLOCK"), observers
+            enabled, setting("STORE"), setting("LOCAL_STORE"), setting("CLOCK"), observers
         )
 
 

@@ -20,23 +20,26 @@ def check_options(
     guard: Guard | AsyncGuard | None,
     rules: str | Path | Policy | None,
     store: str | Store | Client | None,
+    local_store: str | Store | None,
     clock: Clock | None,
     observers: Sequence[str | Observer],
 ) -> None:
     """Both at once cannot be meant."""
-    options = any(option is not None for option in (rules, store, clock))
+    options = any(option is not None for option in (rules, store, local_store, clock))
     if guard is not None and (options or observers):
-        raise ConfigError("a guard has its own rules, store, clock and observers; give either")
+        raise ConfigError("a guard has its own rules, stores, clock and observers; give either")
 
 
 def open_guard(
     kind: type[Kind],
     rules: str | Path | Policy | None,
     store: str | Store | Client | None,
+    local_store: str | Store | None,
     clock: Clock | None,
     observers: Sequence[str | Observer],
 ) -> Kind:
     """A guard of a policy, or of a file or URL, whose changes it follows."""
     if isinstance(rules, Policy):
-        return kind(rules, store, clock=clock, observers=observers)
-    return kind.from_file(rules or RULES_FILE, store, clock=clock, observers=observers)
+        return kind(rules, store, local_store=local_store, clock=clock, observers=observers)
+    where = rules or RULES_FILE
+    return kind.from_file(where, store, local_store=local_store, clock=clock, observers=observers)

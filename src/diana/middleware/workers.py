@@ -31,7 +31,7 @@ def warn_of_several_workers(guard: Guard | AsyncGuard) -> None:
     """Once per process and rules: take a name, and warn if this is the second process that does."""
     policy = guard.policy
     rules = [rule for rule in policy.rules if rule.scope == "local" or not guard.has_shared_store]
-    if not rules or not policy.settings.local_store.startswith("memory:"):
+    if not rules or guard.counts_for_machine:
         return
     # Tests run in several processes too, and serve nobody.
     if not sys.platform.startswith("linux") or "pytest" in sys.modules:
@@ -50,7 +50,8 @@ def warn_of_several_workers(guard: Guard | AsyncGuard) -> None:
         rule = rules[0]
         log.warning(
             "several worker processes serve these rules, and each counts by itself: rule %r lets %d pass in every one of them; "
-            "to count together, write scope: global and a store, such as store: redis://localhost:6379",
+            "to count together on this machine, write local_store: shared://NAME, such as local_store: shared://api; "
+            "for several machines, scope: global and a store, such as store: redis://localhost:6379",
             rule.name,
             rule.rpu,
         )

@@ -132,6 +132,7 @@ class RateLimitMiddleware:
         denied: Denied | None = None,
         enabled: bool = True,
         store: str | Store | Client | None = None,
+        local_store: str | Store | None = None,
         clock: Clock | None = None,
         observers: Sequence[str | Observer] = (),
     ) -> None:
@@ -140,12 +141,12 @@ class RateLimitMiddleware:
         self._owned = enabled and guard is None
         if not enabled:
             return
-        check_options(guard, rules, store, clock, observers)
+        check_options(guard, rules, store, local_store, clock, observers)
         self.finders = Finders(account, device, tier)
         self.finders.require_sync()
         self._finders = self.finders if self.finders else None
         self._denied = checked_denied(denied)
-        self.guard = guard or open_guard(Guard, rules, store, clock, observers)
+        self.guard = guard or open_guard(Guard, rules, store, local_store, clock, observers)
         workers.warn_of_several_workers(self.guard)
         self._timer = Timer(self.guard.clock)
         self._answers = Answers(self.guard.policy)

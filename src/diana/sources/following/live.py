@@ -271,14 +271,18 @@ class LiveRules:
             except ConfigError as error:
                 self._problems.report(name, str(error))
                 return
+            swap = self._swap() if self._swap is not None else None
+            if swap is not None:
+                try:
+                    swap(policy)
+                except ConfigError as error:  # right by itself, but its stores cannot keep it
+                    self._problems.report(name, str(error))
+                    return
             self._file, self._remote = file, remote
             if name == "file":
                 self._warn_of_restart(changed)
             old, self.policy = self.policy, policy
             self.changes += 1
-            swap = self._swap() if self._swap is not None else None
-            if swap is not None:
-                swap(policy)
             self._problems.clear(
                 name
             )  # only now: when a problem is gone, the new rules are in force

@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from diana.core.charge import Charges
-from diana.core.contracts import State
+from diana.core.contracts import State, Store
 from diana.core.decision import Decision
 from diana.core.division import Shares
 from diana.core.meter import Meter
@@ -53,10 +53,11 @@ Known = tuple[int, int]
 
 
 class Fallback:
-    def __init__(self, shares: Shares) -> None:
+    def __init__(self, shares: Shares, local: Store | None = None) -> None:
+        """`local`: where this node's processes count together, if they do. Each of them settles what it has admitted itself."""
         self._shares = shares
         """What this node gets of a limit now."""
-        self._store = MemoryStore(2 * MOST_KEYS)
+        self._store: Store = MemoryStore(2 * MOST_KEYS) if local is None else local
         self._lock = fork_safe_lock()
         self._debts: dict[bytes, Debt] = {}
         self._settled: dict[bytes, int] = {}

@@ -15,7 +15,7 @@ from os import getpid
 from typing import Any, TypeVar
 
 from diana.core.charge import Charges
-from diana.core.contracts import AsyncTake, Clock, Take
+from diana.core.contracts import AsyncTake, Clock, Take, Zone
 from diana.core.decision import Decision
 from diana.core.division import Shares, share_without_registry
 from diana.core.errors import ConfigError, shown
@@ -45,7 +45,7 @@ T = TypeVar("T")
 
 class RedisStore:
     shared = True
-    settings = ("namespace", "budget_us", "nodes", "weight")
+    settings = ("namespace", "budget_us", "nodes", "weight", "zone")
 
     def __init__(
         self,
@@ -55,13 +55,16 @@ class RedisStore:
         budget_us: int | None = None,
         nodes: int | None = None,
         weight: int | None = None,
+        zone: Zone | None = None,
     ) -> None:
+        """`zone`: what the processes of this machine count in together; then they are one node, and without the store count there."""
         said = where if isinstance(where, Address) else Address("client", ())
         _check(namespace, budget_us, nodes, weight)
         self.namespace = namespace or said.namespace or NAMESPACE
         self.budget = (budget_us or said.budget_us or BUDGET_US) / 1_000_000
         """Seconds."""
         self._where = where
+        self._zone = zone
         self.shares = Shares(
             share_without_registry(weight or said.weight or 1, nodes or said.nodes or 1)
         )
@@ -166,7 +169,11 @@ class RedisStore:
 
     def _start(self) -> None:
         """In a forked child anew: the parent's threads, sockets and locks are the parent's."""
-        count, deny_cache, fallback = self._counts.add, DenyCache(), Fallback(self.shares)
+        count, deny_cache, fallback = (
+            self._counts.add,
+            DenyCache(),
+            Fallback(self.shares, self._zone),
+        )
         prefix = f"{self.namespace}:limit:".encode()
 
         def publish(id: bytes, meter: Meter) -> None:
@@ -188,6 +195,7 @@ class RedisStore:
                 deny_cache.knows_any,
                 plans.forget,
                 StoredOverrides(self.namespace, self.overrides, deny_cache.forget),
+                None if self._zone is None else self._zone.node,
             )
         else:
             keeper = ClientKeeper(self._where, count, deny_cache.clear)

@@ -35,12 +35,13 @@ class ZoneAddress(NamedTuple):
 class SharedStore:
     shared = True
 
-    def __init__(self, name: str, size: int | None = None) -> None:
-        kind = zone_kind()
+    def __init__(self, name: str, size: int | None = None, *, kind: str | None = None) -> None:
+        """`kind`: not the one that this process would choose."""
+        made = zone_kind(kind)
         self.file: ZoneFile = open_zone_file(
-            name, kind.kind, size, kind.lay_out, getattr(kind, "adopt", None)
+            name, made.kind, size, made.lay_out, getattr(made, "adopt", None)
         )
-        self.zone = zone = kind(self.file)
+        self.zone = zone = made(self.file)
         self.node = self.file.header.node.hex()
         """What this machine's zone is called among the nodes of a fleet."""
         # The shell is not in the way: a decision calls the zone itself.
@@ -97,11 +98,14 @@ class SharedStore:
         return self.zone.limits()  # type: ignore[no-any-return]
 
 
-def zone_kind() -> Any:
+def zone_kind(kind: str | None = None) -> Any:
     """Native where it can be, unless DIANA_NATIVE=0 says otherwise."""
-    if os.environ.get("DIANA_NATIVE") != "0":
+    if kind == "native" or (kind is None and os.environ.get("DIANA_NATIVE") != "0"):
         try:
             return import_module("diana.stores.shared.native_zone").NativeZone
         except ImportError:
-            pass  # built without a compiler
+            if kind is not None:
+                raise ConfigError(
+                    "this zone is of the native kind, and Diana was built without a C compiler here"
+                ) from None
     return import_module("diana.stores.shared.python_zone").PythonZone

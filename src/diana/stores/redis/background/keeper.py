@@ -59,6 +59,7 @@ class Keeper:
         is_denied: Callable[[list[bytes]], bool],
         forget_limits: Callable[[], None],
         overrides: StoredOverrides,
+        zone: str | None = None,
     ) -> None:
         self._overrides = overrides
         self._fallback = fallback
@@ -67,7 +68,7 @@ class Keeper:
         self._budget = budget
         self._count = count
         self._notices = Notices()
-        self._membership = Membership(namespace, shares.share.weight)
+        self._membership = Membership(namespace, shares.share.weight, zone)
         self._thread: Thread | None = None
         self._starting = fork_safe_lock()
         self._start_again = 0.0
@@ -291,6 +292,8 @@ class Keeper:
         return self._publisher.has_limits_due
 
     def _leave(self) -> None:
+        if not self._membership.may_leave:
+            return
         server = self.server_of(self._membership.keys[0])
         if server is not None and not server.is_lost and self._control(server).is_connected:
             with suppress(Failure):

@@ -1,6 +1,6 @@
 """Which nodes there are: each sends a heartbeat once a second, and a limit is shared among those heard of, by their weights.
 
-A node is one local store: a process.
+A node is one local store: a process, or a machine's zone, however many processes use it.
 """
 
 from __future__ import annotations
@@ -51,9 +51,11 @@ def membership_keys(namespace: str) -> list[bytes]:
 class Membership:
     """This node, as others see it. Made anew after a fork."""
 
-    def __init__(self, namespace: str, weight: int = 1) -> None:
+    def __init__(self, namespace: str, weight: int = 1, zone: str | None = None) -> None:
         self.keys = membership_keys(namespace)
-        self.id = secrets.token_hex(8)
+        self.id = zone or secrets.token_hex(8)
+        self.may_leave = zone is None
+        """A zone has other processes: it is gone when none of them is heard of."""
         self._weight = weight
         self._about = {"host": platform.node(), "pid": os.getpid(), "weight": weight}
 

@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from click.testing import CliRunner, Result
+
+from diana import Limiter
+from diana.cli.main import diana
+from diana.stores.shared.zone_file import path_of_zone
+from tests.stores.shared.zones import zone_name
+
+
+def zone(*arguments: str) -> Result:
+    return CliRunner().invoke(diana, ["zone", *arguments])
+
+
+@pytest.fixture(params=["0", "1"], ids=["python", "whichever"])
+def name(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    with zone_name() as name:
+        monkeypatch.setenv("DIANA_NATIVE", request.param)
+        limiter = Limiter("2/hour", store=f"shared://{name}?size=4m", name="login")
+        for key in ("alice", "bob", "carol"):
+            limiter.take(key)
+        monkeypatch.delenv("DIANA_NATIVE")
+        yield name
+
+
+def test_it_shows_how_full_a_zone_is_and_of_what(name: str) -> None:
+    result = zone(name)
+    assert result.exit_code == 0, result.output
+    assert f"{path_of_zone(name)}: 4m, made " in result.output
+    assert "layout 1" in result.output
+    assert "3 keys in 3 of " in result.output
+    assert "0 evicted" in result.output
+    assert zone(f"shared://{name}?size=4m").output == result.output
+
+
+def test_the_same_for_programs(name: str) -> None:
+    shown = json.loads(zone(name, "--format", "json").output)
+    assert {
+        "name",
+        "path",
+        "kind",
+        "version",
+        "size",
+        "created",
+        "node",
+        "slots",
+        "used",
+        "keys",
+        "evictions",
+        "limits",
+    } <= set(shown)
+    assert (shown["keys"], shown["size"], shown["version"]) == (3, 4 << 20, 1)
+    if shown["kind"] == "python":
+        assert shown["limits"] == [{"id": "diana:login|TB|hour", "used": 3}]
+
+
+def test_it_empties_a_zone_that_is_in_use(name: str) -> None:
+    limiter = Limiter("2/hour", store=f"shared://{name}", name="login")
+    limiter.take("alice")
+    assert not limiter.take("alice")
+    assert zone(name, "--empty").output == f"Zone {name} is empty; 3 keys forgotten.\n"
+    assert limiter.take("alice").remaining == 1
+
+
+def test_it_removes_a_zone(name: str) -> None:
+    assert zone(name, "--remove").output == f"Zone {name} is removed.\n"
+    assert not path_of_zone(name).exists()
+    for arguments in ([name], [name, "--empty"], [name, "--remove"]):
+        result = zone(*arguments)
+        assert (result.exit_code, f"there is no zone {name}" in result.output) == (1, True)
+        assert not path_of_zone(name).exists(), "looking makes none"
+
+
+def test_what_cannot_be_meant_is_said_so() -> None:
+    assert "is no name of a zone" in zone("a/b").output
+    assert "write --empty or --remove" in zone("a", "--empty", "--remove").output
+
+
+def test_a_damaged_zone_is_not_shown_but_can_be_removed(name: str) -> None:
+    path = path_of_zone(name)
+    with path.open("r+b") as file:
+        file.write(b"garbage")
+    removed = path.with_name(f"{path.name}.copy")
+    path.rename(removed)
+    path.write_bytes(removed.read_bytes())
+    path.chmod(0o600)
+    removed.unlink()
+    result = zone(name)
+    assert (result.exit_code, f"diana zone {name} --remove" in result.output) == (1, True)
+    assert zone(name, "--remove").exit_code == 0
