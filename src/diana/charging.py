@@ -62,13 +62,13 @@ class Charging:
         by_terms = match.varies or self._stored.by_rule or self._overrides.by_rule
         charges: list[Charge] = []
         complete = True
-        for rule, has_lists in match.asked:
+        for rule, has_lists, key_of, meter, cost in match.asked:
             if has_lists and why_left_alone(rule, request, None) is not None:
-                charges.append((rule.meter, SKIPPED_KEY, rule.cost))
+                charges.append((meter, SKIPPED_KEY, cost))
                 complete = False
                 continue
             try:
-                key = rule.key_of(request)
+                key = key_of(request)
             except Exception as error:
                 key, complete = self._key_after_error(rule, error, proxies, request), False
             if key is None:
@@ -77,7 +77,7 @@ class Charging:
             if by_terms:
                 charges.append(self._charge(rule, key, request, now))
             else:
-                charges.append((rule.meter, key, rule.cost))
+                charges.append((meter, key, cost))
         return (match, charges, None) if complete else _without_skipped(match, charges)
 
     def _charge(self, rule: Rule, key: str, request: Request, now: int | None) -> Charge:

@@ -70,8 +70,10 @@ class Match:
         """The rules' own; a request may be asked under others."""
         self.varies = any(rule.varies or rule.scope == "divided" for rule in rules)
         """Which of them are asked, and under which numbers, is another question for every request."""
-        self.asked = tuple([(rule, rule.has_lists) for rule in rules])
-        """Each with whether it leaves some clients alone."""
+        self.asked = tuple(
+            [(rule, rule.has_lists, rule.key_of, rule.meter, rule.cost) for rule in rules]
+        )
+        """Each with whether it leaves some clients alone, and what is wanted of it for every request: its key, its meter, its cost."""
         self.by_outcome = any(rule.charge_on is not None for rule in rules)
         """Some charge by the answer's status."""
         self.one_call = not self.shadows and not (self.local and self.shared)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable
 from time import monotonic
 
 SLICES = 4
@@ -73,8 +74,8 @@ class Budget:
         self.left = min(EXTENSION, SLICES * self._slice)
         return False
 
-    def wait(self, wake: threading.Lock) -> bool:
-        """Until another thread releases the lock; whether it did in time."""
+    def wait(self, wake: threading.Lock, when_late: Callable[[], None]) -> bool:
+        """Until another thread releases the lock; whether it did in time. `when_late` is called each time that it did not yet."""
         for _ in range(MOST_WAITS):
             began, seconds = monotonic(), self.slice()
             if wake.acquire(timeout=seconds):
@@ -83,4 +84,5 @@ class Budget:
             self.spend(monotonic() - began)
             if self.is_spent() and not self.held_up:
                 break
+            when_late()
         return wake.acquire(blocking=False)

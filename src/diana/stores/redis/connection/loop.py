@@ -86,9 +86,8 @@ class Call:
 
     def resolve_batch(self, said: list[Any]) -> None:
         """The same where the loop runs and the script has answered."""
-        at, place = said[0], 0
-        for ask in self.batch.asks:  # type: ignore[union-attr]
-            place += 1
+        at = said[0]
+        for place, ask in enumerate(self.batch.asks, 1):  # type: ignore[union-attr]
             if not ask.waits.done():
                 ask.waits.set_result((at, said[place]))
 

@@ -34,6 +34,11 @@ class Pool:
         )
 
     @property
+    def opened(self) -> int:
+        """How many there are, also those of which it is not known that they are lost."""
+        return len(self._all)
+
+    @property
     def is_empty(self) -> bool:
         """Whether none is free."""
         return not self._free

@@ -16,7 +16,7 @@ from typing import Any
 from diana.stores.redis.connection.breaker import Breaker
 from diana.stores.redis.connection.budget import Budget
 from diana.stores.redis.connection.connection import Connection
-from diana.stores.redis.connection.pool import Pool
+from diana.stores.redis.connection.pool import FOR_THREADS, Pool
 from diana.stores.redis.protocol.batch import (
     DENIED_MEANWHILE,
     MOST_COUNTERS,
@@ -151,13 +151,14 @@ class ThreadLine:
     def _wait(self, waiter: Waiter, budget: Budget) -> Connection | None:
         """A connection; None if the waiter was answered instead."""
         self._line.append(waiter)
-        self.serve()
+        if not self._pool.is_empty:
+            self.serve()
         if self._breaker.is_open or self._pool.is_closed:
             self.fail_all(NoConnection("the store is unreachable"))
-        elif self._line and self._pool.is_empty:
+        elif self._pool.opened < FOR_THREADS:
             self._want_connection()
         try:
-            if not budget.wait(waiter.wake):
+            if not budget.wait(waiter.wake, self._want_connection):
                 self._give_up(waiter, budget)
         except BaseException:
             self._leave(waiter)
@@ -170,7 +171,7 @@ class ThreadLine:
         except ValueError:
             # Its request is on its way with another thread's, or a connection is about to be handed over.
             budget.left = 2 * budget.slice()
-            if not budget.wait(waiter.wake):
+            if not budget.wait(waiter.wake, self._want_connection):
                 waiter.answer = Overrun()
             return
         failure = NoConnection("no connection was free within the budget")
