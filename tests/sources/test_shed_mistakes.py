@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from diana import ConfigError, Guard, Request
+from diana import ConfigError, Guard, Policy, Request
 from diana.core.shed import Level
+from diana.sources.document.shed_difference import shed_difference
 from diana.sources.rules import rules_from_bytes, rules_from_remote
 from tests.servers.waiting import until
 
@@ -150,3 +151,30 @@ def test_a_file_changes_what_is_shed_live(tmp_path: Path) -> None:
     change("{above: 99, reject: 100}")
     until(lambda: not guard.check(Request()).shed, "that level is not reached")
     guard.close()
+
+
+def test_what_another_document_would_change_is_told() -> None:
+    def of(shed: str) -> Policy:
+        return rules_from_bytes(f"{shed}\n{LIMITS}".encode())
+
+    queue = (
+        "{factor: redis_length, url: 'redis://:secret@h', key: k, levels: [{above: 5, reject: 9}]}"
+    )
+    old, new = (
+        of("shed: [{factor: cpu, except: [/a]}, {factor: memory}]"),
+        of(f"shed: [{{factor: cpu, except: [/b], last: {{ip: 10.0.0.1}}}}, {queue}]"),
+    )
+    told = list(map(str, shed_difference(old, new)))
+    cpu = "10 % from 80, 30 % from 90, 70 % from 95"
+    assert told[:2] == [
+        f"~ shed cpu: {cpu}, except /a → {cpu}, except /b, last ip (10.0.0.1/32)",
+        "- shed memory: 10 % from 90, 30 % from 95, 70 % from 98",
+    ]
+    assert told[2].startswith("+ shed redis_length: 9 % from 5, options (")
+    assert "secret" not in told[2]
+    assert (
+        shed_difference(
+            new, of(f"shed: [{{factor: cpu, except: [/b], last: {{ip: 10.0.0.1}}}}, {queue}]")
+        )
+        == []
+    )
