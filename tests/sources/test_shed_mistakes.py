@@ -110,6 +110,21 @@ def test_mistakes(shed: str, line: int, column: int, path: str, said: str) -> No
     assert told(shed) == [(line, column, path, said)]
 
 
+def test_health_checks_that_are_shed_are_a_warning_once() -> None:
+    def warnings(shed: str) -> list[tuple[int, str]]:
+        policy = rules_from_bytes(f"{shed}\n{LIMITS}".encode())
+        return [(warning.place.line, warning.message) for warning in policy.warnings]
+
+    assert warnings("shed: default") == []
+    assert warnings("shed: [{factor: cpu, except: [/healthz]}]") == []
+    said = (
+        "memory sheds health checks too, and a machine whose checks fail is taken away under load; "
+        "write except: [/healthz]"
+    )
+    lines = ["shed:", "- {factor: cpu, except: [/a]}", "- factor: memory", "- factor: loop_lag"]
+    assert warnings("\n".join(lines)) == [(3, said)]
+
+
 def test_a_remote_document_may_hold_shed_and_wins_over_the_local_one() -> None:
     local = f"mounts: [/api]\nshed: [{{factor: memory}}]\n{LIMITS}".encode()
     kept = rules_from_remote(LIMITS.encode(), local=local)
