@@ -45,6 +45,21 @@ def logging_in(get_response: Any) -> Any:
     return middleware
 
 
+def noting(get_response: Any) -> Any:
+    """Behind Diana: how many are inside when a view is asked."""
+
+    def middleware(request: HttpRequest) -> HttpResponse:
+        INSIDE.append(ACTIVITY[-1].inflight)
+        return get_response(request)
+
+    return middleware
+
+
+ACTIVITY: list[Any] = []
+"""What the factor of a test was opened with."""
+INSIDE: list[int] = []
+
+
 def hello(request: HttpRequest, **_: Any) -> HttpResponse:
     return HttpResponse("hello")
 

@@ -10,10 +10,14 @@ from typing import Any
 
 import pytest
 
-from diana import ConfigError
+from diana import ConfigError, Policy
+from diana.core.shed import Activity, Factor, Level, Sample, ShedLine
 from diana.testing import FakeClock
 from tests.middleware import django_site
 from tests.middleware.calls import Answer, aask, ask, ask_wsgi, policy, scope
+from tests.servers.waiting import until
+from tests.shedding.lines import Dial
+from tests.shedding.lines import policy as shedding_policy
 
 from django.core.handlers.asgi import ASGIHandler  # isort: skip
 from django.core.handlers.wsgi import WSGIHandler  # isort: skip
@@ -32,8 +36,12 @@ Site = Callable[..., Callable[..., Answer]]
 def site(request: pytest.FixtureRequest) -> Site:
     """Django behind some rules and settings."""
 
-    def behind(rules: str, middleware: tuple[str, ...] = (DIANA,), **more: Any) -> Any:
-        more = {"DIANA_CLOCK": FakeClock(), **more, "DIANA_RULES": policy(rules)}
+    def behind(rules: str | Policy, middleware: tuple[str, ...] = (DIANA,), **more: Any) -> Any:
+        more = {
+            "DIANA_CLOCK": FakeClock(),
+            **more,
+            "DIANA_RULES": policy(rules) if isinstance(rules, str) else rules,
+        }
         with override_settings(MIDDLEWARE=middleware, **more):
             handler = WSGIHandler() if request.param == "WSGI" else ASGIHandler()
         if request.param == "WSGI":
@@ -208,3 +216,25 @@ def test_settings(tmp_path: Path) -> None:
         rules = {"DIANA_RULES": str(tmp_path / "diana.yaml")}
         with override_settings(**rules, **settings), pytest.raises(ConfigError, match=said):
             RateLimitMiddleware(answered)
+
+
+def test_requests_are_inside_until_they_are_answered_and_shed_when_it_is_time(site: Site) -> None:
+    dial = Dial(1.0)
+
+    def open(activity: Activity) -> Sample:
+        django_site.ACTIVITY.append(activity)
+        return dial
+
+    kind = Factor(lambda: open, needs_activity=True)
+    rules = shedding_policy(ShedLine("dial", kind, {}, (Level(10, 100),), open))
+    asked = site(rules, (DIANA, "tests.middleware.django_site.noting"), DIANA_CLOCK=None)
+    django_site.INSIDE.clear()
+    assert asked("/").status == 200
+    assert django_site.INSIDE == [1]
+    assert django_site.ACTIVITY[-1].inflight == 0
+    dial.value = 1_000.0
+    until(lambda: asked("/").status == 503, "requests are shed")
+    assert json.loads(asked("/").body)["title"] == "Service Overloaded"
+    assert django_site.ACTIVITY[-1].inflight == 0
+    dial.value = None
+    until(lambda: asked("/").status == 200, "requests are no longer shed")

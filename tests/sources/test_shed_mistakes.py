@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from diana import ConfigError, Guard, Request
+from diana import ConfigError, Guard, Policy, Request
 from diana.core.shed import Level
+from diana.sources.document.shed_difference import shed_difference
 from diana.sources.rules import rules_from_bytes, rules_from_remote
 from tests.servers.waiting import until
 
@@ -109,6 +110,21 @@ def test_mistakes(shed: str, line: int, column: int, path: str, said: str) -> No
     assert told(shed) == [(line, column, path, said)]
 
 
+def test_health_checks_that_are_shed_are_a_warning_once() -> None:
+    def warnings(shed: str) -> list[tuple[int, str]]:
+        policy = rules_from_bytes(f"{shed}\n{LIMITS}".encode())
+        return [(warning.place.line, warning.message) for warning in policy.warnings]
+
+    assert warnings("shed: default") == []
+    assert warnings("shed: [{factor: cpu, except: [/healthz]}]") == []
+    said = (
+        "memory sheds health checks too, and a machine whose checks fail is taken away under load; "
+        "write except: [/healthz]"
+    )
+    lines = ["shed:", "- {factor: cpu, except: [/a]}", "- factor: memory", "- factor: loop_lag"]
+    assert warnings("\n".join(lines)) == [(3, said)]
+
+
 def test_a_remote_document_may_hold_shed_and_wins_over_the_local_one() -> None:
     local = f"mounts: [/api]\nshed: [{{factor: memory}}]\n{LIMITS}".encode()
     kept = rules_from_remote(LIMITS.encode(), local=local)
@@ -150,3 +166,30 @@ def test_a_file_changes_what_is_shed_live(tmp_path: Path) -> None:
     change("{above: 99, reject: 100}")
     until(lambda: not guard.check(Request()).shed, "that level is not reached")
     guard.close()
+
+
+def test_what_another_document_would_change_is_told() -> None:
+    def of(shed: str) -> Policy:
+        return rules_from_bytes(f"{shed}\n{LIMITS}".encode())
+
+    queue = (
+        "{factor: redis_length, url: 'redis://:secret@h', key: k, levels: [{above: 5, reject: 9}]}"
+    )
+    old, new = (
+        of("shed: [{factor: cpu, except: [/a]}, {factor: memory}]"),
+        of(f"shed: [{{factor: cpu, except: [/b], last: {{ip: 10.0.0.1}}}}, {queue}]"),
+    )
+    told = list(map(str, shed_difference(old, new)))
+    cpu = "10 % from 80, 30 % from 90, 70 % from 95"
+    assert told[:2] == [
+        f"~ shed cpu: {cpu}, except /a → {cpu}, except /b, last ip (10.0.0.1/32)",
+        "- shed memory: 10 % from 90, 30 % from 95, 70 % from 98",
+    ]
+    assert told[2].startswith("+ shed redis_length: 9 % from 5, options (")
+    assert "secret" not in told[2]
+    assert (
+        shed_difference(
+            new, of(f"shed: [{{factor: cpu, except: [/b], last: {{ip: 10.0.0.1}}}}, {queue}]")
+        )
+        == []
+    )

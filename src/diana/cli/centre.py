@@ -14,7 +14,8 @@ from diana.core.contracts import Editable, Edition, Source
 from diana.core.errors import ConfigError, SourceError
 from diana.core.policy import Policy
 from diana.sources import is_url, open_source
-from diana.sources.document.difference import difference
+from diana.sources.document.difference import Change, difference
+from diana.sources.document.shed_difference import ShedChange, shed_difference
 from diana.sources.places.address import shown_url
 from diana.sources.places.file import FileSource
 from diana.sources.rules import load_rules, rules_from_remote, settings_in
@@ -24,6 +25,7 @@ SCHEMES = {6379: "redis", 26379: "redis+sentinel", 2379: "etcd", 2181: "zookeepe
 _SERVER = re.compile(r"(?:[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\]):([0-9]{1,5})(?:/.*)?")
 
 URL_HELP = "file, http(s), etcd, redis, zookeeper, or an installed plug-in's"
+SIGNS = {"+": "added", "-": "removed", "~": "changed"}
 
 
 @contextmanager
@@ -131,7 +133,7 @@ def count_of(policy: Policy) -> str:
 
 def say_difference(old: Policy | None, new: Policy) -> bool:
     """Whether there is one."""
-    changes = difference(old, new)
+    changes: list[Change | ShedChange] = [*difference(old, new), *shed_difference(old, new)]
     for change in changes:
         click.secho(str(change), fg={"+": "green", "-": "red"}.get(change.sign, "yellow"))
     if not changes:
@@ -142,10 +144,17 @@ def say_difference(old: Policy | None, new: Policy) -> bool:
 def json_of_difference(old: Policy | None, new: Policy) -> list[dict[str, Any]]:
     return [
         {
-            "change": {"+": "added", "-": "removed", "~": "changed"}[change.sign],
+            "change": SIGNS[change.sign],
             "name": change.rule.name,
             "rule": str(change.rule),
             "fields": {field: {"before": was, "after": now} for field, was, now in change.fields},
         }
         for change in difference(old, new)
+    ] + [
+        {
+            "change": SIGNS[change.sign],
+            "name": f"shed {change.factor}",
+            "fields": {"shed": {"before": change.before, "after": change.after}},
+        }
+        for change in shed_difference(old, new)
     ]

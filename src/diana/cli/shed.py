@@ -26,7 +26,7 @@ FIRST_SECONDS = 1.6
 @click.option("--count", type=click.IntRange(1), help="With --watch: end after so many times.")
 @format_option
 def shed(file: Path, watch: bool, count: int | None, form: str) -> None:
-    """Show the load shedding factors of FILE as they are on this machine now.
+    """Show the load on this machine, by the factors of FILE.
 
     Each with its last sample, smoothed value, level, and the share of requests that would be rejected; the worst one counts. What
     belongs to a serving process (its memory, its event loop, its requests) cannot be seen from here: its metric

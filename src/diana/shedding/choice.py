@@ -41,7 +41,8 @@ class Choice:
         return picked
 
     def retry_after(self, shortest: int, longest: int) -> int:
-        return self._chance.randint(shortest, longest)
+        # A die by hand: randint costs as much as all the rest of a rejection.
+        return shortest + int(self._chance.random() * (longest - shortest + 1))
 
     def forgive(self) -> None:
         """A level was left: what was owed under it is not the next one's."""

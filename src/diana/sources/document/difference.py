@@ -104,7 +104,7 @@ def _shown(rule: Rule, name: str) -> str:
     if name == "overrides":
         return _overrides(rule)
     if name in ("allow", "only"):
-        return _rosters(getattr(rule, name))
+        return spelled_rosters(getattr(rule, name))
     if name == "charge_on":
         return "all" if rule.charge_on is None else rule.charge_on.spelling
     return _plain(getattr(rule, name))
@@ -133,7 +133,7 @@ def _overrides(rule: Rule) -> str:
     return f"{len(said)} ({digest(' '.join(said))[:8]})"
 
 
-def _rosters(rosters: tuple[Roster, ...]) -> str:
+def spelled_rosters(rosters: tuple[Roster, ...]) -> str:
     """Values that may be secret are told by a digest."""
     entries = [entry for roster in rosters for entry in roster.entries]
     return (

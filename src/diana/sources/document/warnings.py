@@ -22,6 +22,7 @@ def warnings_of(
     yield from _scopes_that_were_not_meant(file, rules)
     yield from _tiers_that_no_request_has(file, rules)
     yield from _overrides_that_are_over(rules, now_us)
+    yield from _health_checks_that_are_shed(file)
     yield from _limits_that_are_never_reached(rules, exempt)
 
 
@@ -92,6 +93,18 @@ def _overrides_that_are_over(rules: list[Rule], now_us: int) -> Iterator[Warning
             yield Warning(
                 f"{over} of its {len(rule.overrides)} overrides have ended; remove them", rule.place
             )
+
+
+def _health_checks_that_are_shed(file: RulesFile) -> Iterator[Warning]:
+    shed = file.settings.get("shed")
+    for line in [] if shed is None else shed.value:
+        if "except" not in line.fields:
+            yield Warning(
+                f"{line.name} sheds health checks too, and a machine whose checks fail is taken away under load; "
+                "write except: [/healthz]",
+                line.place,
+            )
+            return
 
 
 def _limits_that_are_never_reached(
