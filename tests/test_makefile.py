@@ -33,7 +33,9 @@ def test_make_test_installs_everything(tmp_path: Path) -> None:
     assert "--editable '.[all]' --group dev --group bench" in planned("test", tmp_path)
 
 
-def test_make_lowest_installs_the_lowest_versions(tmp_path: Path) -> None:
+def test_make_lowest_is_part_of_what_must_be_green(tmp_path: Path) -> None:
+    steps = (ROOT / ".ci" / "run").read_text().splitlines()
+    assert steps.index("make test") < steps.index("make lowest")
     told = planned("lowest", tmp_path)
     assert "--constraint .venv-lowest/lowest.txt" in told
     assert "tests/middleware tests/gateway" in told
@@ -50,3 +52,4 @@ def test_every_bound_of_an_extra_is_a_constraint() -> None:
         assert bound.lower().replace(">=", "==") in told.splitlines()
     assert "pyyaml==6.0" in told.splitlines()
     assert "redis==6" in told.splitlines()
+    assert "ratelimiter==1.2.0.post0" in told.splitlines(), "with what stands behind the numbers"

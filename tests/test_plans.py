@@ -141,6 +141,55 @@ rules:
     assert checks.check(asked(peer="203.0.113.8")).decisions[0].limit == 3
 
 
+def test_an_override_by_path_is_found_however_it_is_written() -> None:
+    checks = guard(
+        "url: /\nrules: [{actor: path, unit: minute, rpu: 3, overrides: {/a/./b/: {rpu: 30}}}]"
+    )
+    assert checks.check(Request("GET", "/a/b")).decisions[0].limit == 30
+    assert checks.check(Request("GET", "/a/c")).decisions[0].limit == 3
+
+
+@pytest.mark.parametrize(
+    ("until", "seconds"),
+    [
+        ("2023-11-14T22:14:00Z", 40),
+        ("2023-11-14T23:14:00+01:00", 40),
+        ("2023-11-14 17:14:00-05:00", 40),
+        ("'2023-11-14T22:14:00'", 40),
+        ("2023-11-15", 6_400),
+        ('"2023-11-15"', 6_400),
+    ],
+)
+def test_until_is_a_moment_in_any_time_zone_or_a_day_in_utc(until: str, seconds: int) -> None:
+    """In quotes or without: YAML's own dates are read like texts. The clock stands at 22:13:20."""
+    checks = guard((OVERRIDES % ("W", "local")).replace(NOW_2023, until))
+    clock = checks.clock
+    assert isinstance(clock, FakeClock)
+    clock.advance(seconds - 1)
+    assert checks.check(asked("brief")).decisions[0].limit == 30
+    clock.advance(1)
+    assert checks.check(asked("brief")).decisions[0].limit == 3
+
+
+@pytest.mark.parametrize(
+    ("listed", "peer", "left_alone"),
+    [
+        ("'::ffff:10.0.0.1'", "10.0.0.1", True),
+        ("'::ffff:10.0.0.0/104'", "10.9.9.9", True),
+        ("10.0.0.0/8", "::ffff:10.0.0.1", True),
+        ("'2001:db8::/32'", "2001:DB8::1", True),
+        ("'fe80::1'", "fe80::1%eth0", True),
+        ("'2001:db8::1'", "2001:db8::2", False),
+        ("'::/0'", "10.0.0.1", False),
+        # Reachable by way of 6to4 from anywhere: not the network itself.
+        ("10.0.0.0/8", "2002:a00:1::1", False),
+    ],
+)
+def test_addresses_of_both_versions_are_listed(listed: str, peer: str, left_alone: bool) -> None:
+    checks = guard(f"url: /\nallow: {{ip: {listed}}}\nrules: [{{name: api, unit: minute, rpu: 5}}]")
+    assert names(checks, Request("GET", "/", peer=peer)) == ([] if left_alone else ["api"])
+
+
 ALLOW = """
 identity: {trusted_proxies: [192.0.2.0/24]}
 limits:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from ipaddress import ip_network
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_network
 from time import process_time
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from diana import Request
+from diana import ConfigError, Request
 from diana.core.address import (
+    Networks,
     Proxies,
     address_from_text,
     client_of_request,
@@ -200,3 +201,62 @@ def test_a_proxy_is_not_trusted_for_the_ipv4_address_inside_its_own() -> None:
     proxies = Proxies([ip_network("10.0.0.0/8")])
     assert not proxies.trusts("2002:a00:1::1")
     assert proxies.client("2002:a00:1::1", ["198.51.100.1"]) == "10.0.0.1"
+
+
+@pytest.mark.parametrize(
+    ("text", "network"),
+    [
+        ("::ffff:203.0.113.9", "203.0.113.9/32"),
+        ("::ffff:203.0.113.0/120", "203.0.113.0/24"),
+        ("::ffff:0:0/96", "0.0.0.0/0"),
+        ("::/0", "::/0"),
+        ("2001:db8::/32", "2001:db8::/32"),
+    ],
+)
+def test_a_mapped_network_is_the_one_that_clients_are_in(text: str, network: str) -> None:
+    assert str(network_from_spelling(text)) == network
+
+
+def test_a_network_has_no_zone() -> None:
+    with pytest.raises(ConfigError, match="'fe80::1%eth0' is no network"):
+        network_from_spelling("fe80::1%eth0")
+
+
+versions = st.sampled_from((32, 128))
+
+
+@st.composite
+def networks(draw: st.DrawFn) -> IPv4Network | IPv6Network:
+    bits = draw(versions)
+    behind = bits - draw(st.integers(0, bits))
+    number = draw(st.integers(0, 2**bits - 1)) >> behind << behind
+    return (IPv4Network if bits == 32 else IPv6Network)((number, bits - behind))
+
+
+@given(st.lists(networks(), max_size=8), st.data())
+def test_an_address_is_found_in_the_networks_it_is_in(
+    some: list[IPv4Network | IPv6Network], data: st.DataObject
+) -> None:
+    bits = data.draw(versions)
+    numbers = [int(one.network_address) for one in some if one.max_prefixlen == bits] or [0]
+    number = data.draw(st.sampled_from(numbers)) ^ data.draw(st.integers(0, 2**16))
+    address = (IPv4Address if bits == 32 else IPv6Address)(number % 2**bits)
+    found = Networks(some).find(address)
+    assert (found is not None) == any(address in one for one in some)
+    assert found is None or address in found
+
+
+def test_ten_thousand_networks_are_looked_up_like_one() -> None:
+    """In processor time, of the quickest of several tries: linear search takes a thousand times as long."""
+    many = Networks(IPv4Network((10 << 24 | number << 8, 24)) for number in range(10_000))
+    one = Networks([IPv4Network("10.0.0.0/24")])
+    address = IPv4Address("192.0.2.1")
+
+    def seconds(networks: Networks) -> float:
+        begin = process_time()
+        for _ in range(2_000):
+            networks.find(address)
+        return process_time() - begin
+
+    times = [(seconds(many), seconds(one)) for _ in range(20)]
+    assert min(many for many, _ in times) < 20 * min(one for _, one in times)

@@ -234,15 +234,15 @@ def test_help_says_what_there_is() -> None:
 def test_a_wrong_option_is_told_clearly(options: list[str], said: str, rules: str) -> None:
     answer = run("--rules", rules, *options)
     assert answer.exit_code in (1, 2)
-    assert said in answer.stderr
+    assert said in answer.output
     assert isinstance(answer.exception, SystemExit)
 
 
 def test_without_rules_it_says_so() -> None:
-    assert "Missing option '--rules'" in run("--sample").stderr
+    assert "Missing option '--rules'" in run("--sample").output
     assert (
         "nowhere.yaml: cannot be read: No such file"
-        in run("--sample", "--rules", "nowhere.yaml").stderr
+        in run("--sample", "--rules", "nowhere.yaml").output
     )
 
 
@@ -251,7 +251,7 @@ def test_a_port_that_is_taken_is_said_so(rules: str) -> None:
         port = taken.getsockname()[1]
         answer = run("--sample", "--rules", rules, "--bind", f"127.0.0.1:{port}")
     assert answer.exit_code == 1
-    assert f"cannot listen on 127.0.0.1:{port}: Address already in use" in answer.stderr
+    assert f"cannot listen on 127.0.0.1:{port}: Address already in use" in answer.output
 
 
 def test_mistakes_in_the_rules_are_told_with_their_places(tmp_path: Path) -> None:
@@ -259,11 +259,11 @@ def test_mistakes_in_the_rules_are_told_with_their_places(tmp_path: Path) -> Non
     file.write_text(f"filters:\n  - signature: {{keys: {{app: env DIANA_NO_SUCH_KEY}}}}\n{RULES}")
     answer = run("--sample", "--rules", str(file))
     assert answer.exit_code == 1
-    assert "rules.yaml:2:5: filters[0].keys: DIANA_NO_SUCH_KEY is not set" in answer.stderr
+    assert "rules.yaml:2:5: filters[0].keys: DIANA_NO_SUCH_KEY is not set" in answer.output
     file.write_text(f"filters: [acces]\n{RULES}")
     answer = run("--sample", "--rules", str(file))
     assert (
-        "rules.yaml:1:11: filters[0]: 'acces' is no filter; did you mean access?" in answer.stderr
+        "rules.yaml:1:11: filters[0]: 'acces' is no filter; did you mean access?" in answer.output
     )
 
 

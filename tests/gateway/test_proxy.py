@@ -117,6 +117,18 @@ def test_head_keeps_the_length_and_has_no_body() -> None:
         assert service.heads[0].startswith(b"HEAD / ")
 
 
+def test_a_body_behind_an_answer_to_head_spoils_no_other_answer() -> None:
+    """More than the sockets hold: the upstream still sends it while the next request is on its way."""
+    body = b"x" * 12_000_000
+    said = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+    with upstream(says(said)) as service, gateway_to(service.url) as port:
+        assert ask(port, get("/", method="HEAD")).endswith(b"\r\n\r\n")
+        client = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
+        client.request("GET", "/")
+        assert client.getresponse().read() == body
+        client.close()
+
+
 def test_lines_that_come_twice_stay_two() -> None:
     said = HELLO.replace(b"\r\n\r\n", b"\r\nSet-Cookie: a=1\r\nSet-Cookie: b=2\r\n\r\n")
     with upstream(says(said)) as service, gateway_to(service.url) as port:

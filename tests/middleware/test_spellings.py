@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -100,7 +101,9 @@ def test_flask(script: str) -> None:
 
 @pytest.mark.parametrize("handler", [WSGIHandler, ASGIHandler])
 @pytest.mark.parametrize("forced", [None, "/api"])
-def test_django(handler: type, forced: str | None) -> None:
+def test_django(handler: type, forced: str | None, caplog: pytest.LogCaptureFixture) -> None:
+    # Some versions log paths as they come, with halves of characters in them that no report can be written with.
+    caplog.set_level(logging.CRITICAL, "django.request")
     with override_settings(
         ROOT_URLCONF="tests.middleware.spelled_urls",
         MIDDLEWARE=["diana.django.RateLimitMiddleware"],

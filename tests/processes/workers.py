@@ -127,11 +127,13 @@ def gunicorn(*arguments: str) -> list[str]:
     ]  # fmt: skip
 
 
-def uwsgi(*arguments: str, workers: int = WORKERS) -> list[str]:
+def uwsgi(
+    *arguments: str, workers: int = WORKERS, app: str = "tests.processes.served:wsgi"
+) -> list[str]:
     program = str(Path(sys.executable).parent / "uwsgi")
     return [
         program, "--master", "--processes", str(workers), "--http-socket", f"{HOST}:{{port}}", "--virtualenv", sys.prefix,
-        "--module", "tests.processes.served:wsgi", "--need-app", "--no-orphans", "--die-on-term", "--listen", "64", *arguments,
+        "--module", app, "--need-app", "--no-orphans", "--die-on-term", "--listen", "64", *arguments,
     ]  # fmt: skip
 
 

@@ -42,6 +42,10 @@ def said(text: str) -> list[str]:
             "rpu: 60\n    algo: W\n    overrides: {acme: {rpu: 5, burst: 2}}",
             "8:17 window (W) has no burst; remove it",
         ),
+        ("rpu: 60\n    overrides: {' ': {rpu: 5}}", "7:17 ' ' is no account; write one"),
+        ("rpu: 60\n    overrides: {' acme ': {rpu: 5}, acme: {rpu: 6}}", "7:37 'acme' stands here twice; keep one"),
+        ("rpu: 60\n    overrides: {acme: {rpu: 5, until: 2026-02-30}}", "7:39 '2026-02-30' is no date; write one such as 2026-12-01, or 2026-12-01T18:00:00Z"),
+        ("rpu: 60\n    allow: {ip: 'fe80::1%eth0'}", "7:17 'fe80::1%eth0' is no network; write an address or a CIDR such as 10.0.0.0/8 (host bits zero)"),
         ("rpu: 60\n    allow: {}", "7:12 the list is empty; write at least one actor, or remove the field"),
         ("rpu: 60\n    allow: [10.0.0.0/8]", "7:12 a list where a list of clients by actor should be; write its fields as name: value"),
         (
@@ -81,6 +85,7 @@ def test_overrides_are_by_the_value_of_one_actor() -> None:
         )
     text = "url: /\nrules: [{actor: ip, unit: second, rpu: 5, overrides: {acme: {rpu: 6}}}]"
     assert said(text) == ["2:55 'acme' is no ip; write one"]
+    assert said(text.replace("actor: ip", "actor: path")) == ["2:57 'acme' is no path; write one"]
 
 
 def test_overrides_are_no_default() -> None:
@@ -102,6 +107,14 @@ def test_a_tier_that_clients_choose_must_be_trusted_on_purpose(tier: str) -> Non
     rules_from_bytes((text % (tier, ", trust_tier: true")).encode())
     (message,) = said(text % ("heder X", ""))
     assert "is no actor; did you mean header?" in message
+
+
+@pytest.mark.parametrize("kind", ["tier", "account"])
+def test_an_identity_tells_clients_apart(kind: str) -> None:
+    text = f"identity: {{{kind}: all}}\nlimits: [{{url: /, rules: [{{unit: second, rpu: 5}}]}}]"
+    assert said(text) == [
+        f"1:{14 + len(kind)} all is everybody together; write what tells clients apart"
+    ]
 
 
 def test_a_remote_document_reads_no_environment() -> None:

@@ -42,8 +42,10 @@ def actor_from_spelling(text: str, surroundings: Surroundings) -> Spelled:
 def key_from_written(spelled: Spelled, value: str) -> str | None:
     """The key of a value as an operator writes it; None if the actor can have no such value."""
     canonical = spelled.actor.canonical
+    # Blanks around what clients send do not count, and nothing at all is no identity.
+    value = value.strip()
     found = value if canonical is None else canonical(value)
-    return None if found is None else spelled.key_from(found)
+    return spelled.key_from(found) if found else None
 
 
 def actor_named(text: str) -> tuple[str, Actor]:

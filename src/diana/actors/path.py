@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 from diana.core.actor import Actor, Identity, Surroundings
-from diana.core.path import path_of_segments
+from diana.core.path import path_of_segments, segments_of_path
 
 
 def _identity(argument: str, surroundings: Surroundings) -> Identity:
     return lambda request: path_of_segments(request.segments)
 
 
-path = Actor(_identity, same_everywhere=True, kinds=frozenset(), chosen_by_clients=True)
+def _canonical(written: str) -> str | None:
+    return path_of_segments(segments_of_path(written)) if written.startswith("/") else None
+
+
+path = Actor(
+    _identity,
+    same_everywhere=True,
+    kinds=frozenset(),
+    canonical=_canonical,
+    chosen_by_clients=True,
+)

@@ -16,6 +16,8 @@ from diana.core.request import Request
 NAT64 = IPv6Network("64:ff9b::/96")
 LONGEST = 64
 """No address is longer; what is, is cut before it is remembered."""
+_MAPPED_BITS = 96
+"""Before an IPv4 address that is mapped into IPv6."""
 MOST_HOPS = 64
 """Hops looked at, from the right: no chain of proxies is longer."""
 
@@ -47,6 +49,7 @@ class Proxies:
 
     def __init__(self, networks: Iterable[IPv4Network | IPv6Network] = ()) -> None:
         self.networks = tuple(networks)
+        self._looked_in = Networks(self.networks)
         self._trusts = lru_cache(8_192)(self._looked_up)
 
     def client(self, peer: str | None, forwarded: Sequence[str]) -> str | None:
@@ -76,16 +79,46 @@ class Proxies:
 
     def _looked_up(self, text: str) -> bool:
         address = ip_from_text(text)
-        return address is not None and any(address in network for network in self.networks)
+        return address is not None and self._looked_in.find(address) is not None
 
 
 def network_from_spelling(text: str) -> IPv4Network | IPv6Network:
+    """IPv4 mapped into IPv6 is undressed, as addresses are: else no client would ever be in it."""
     try:
-        return ip_network(text)
+        network = ip_network(text)
+        if isinstance(network, IPv6Network):
+            if "%" in text:
+                raise ValueError("addresses are compared without their zone")
+            mapped = network.network_address.ipv4_mapped
+            if mapped is not None and network.prefixlen >= _MAPPED_BITS:
+                return IPv4Network((mapped, network.prefixlen - _MAPPED_BITS))
     except ValueError:
         raise ConfigError(
             f"{text!r} is no network; write an address or a CIDR such as 10.0.0.0/8 (host bits zero)"
         ) from None
+    return network
+
+
+class Networks:
+    """Looked up by their lengths, of which there are few: ten thousand networks cost no more than one."""
+
+    def __init__(self, networks: Iterable[IPv4Network | IPv6Network]) -> None:
+        self._by_length: dict[tuple[int, int], dict[int, IPv4Network | IPv6Network]] = {}
+        """By version and bits behind the prefix: the prefix, and whose it is."""
+        for network in networks:
+            behind = network.max_prefixlen - network.prefixlen
+            alike = self._by_length.setdefault((network.version, behind), {})
+            alike[int(network.network_address) >> behind] = network
+
+    def find(self, address: IPv4Address | IPv6Address) -> IPv4Network | IPv6Network | None:
+        """One that the address is in."""
+        number, version = int(address), address.version
+        for (other, behind), alike in self._by_length.items():
+            if other == version:
+                found = alike.get(number >> behind)
+                if found is not None:
+                    return found
+        return None
 
 
 def _hops(forwarded: Sequence[str]) -> list[str]:

@@ -12,7 +12,7 @@ from ipaddress import IPv4Network, IPv6Network
 from typing import NamedTuple
 
 from diana.core.actor import Identity
-from diana.core.address import LONGEST, Proxies, ip_from_text
+from diana.core.address import LONGEST, Networks, Proxies, ip_from_text
 from diana.core.path import Reading
 from diana.core.request import Request
 
@@ -92,12 +92,13 @@ def entry_of_values(
 def entry_of_networks(networks: tuple[IPv4Network | IPv6Network, ...], proxies: Proxies) -> Entry:
     """The address itself, behind trusted proxies, not cut to its network: a list may name a single one."""
 
+    looked_in = Networks(networks)
+
     @lru_cache(8_192)
     def network_of(text: str) -> str | None:
         address = ip_from_text(text)
-        if address is None:
-            return None
-        return next((f"ip {network}" for network in networks if address in network), None)
+        found = None if address is None else looked_in.find(address)
+        return None if found is None else f"ip {found}"
 
     def find(request: Request) -> str | None:
         nearest = proxies.nearest(request.peer, request.header_lines("x-forwarded-for"))

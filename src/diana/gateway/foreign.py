@@ -9,7 +9,7 @@ from __future__ import annotations
 from importlib.metadata import PackageNotFoundError, version
 from typing import NoReturn
 
-RANGES = {"uvicorn": ">=0.52.4,<0.60", "aiohttp": ">=3.13.4,<4", "websockets": ">=16,<18"}
+RANGES = {"uvicorn": ">=0.52.4,<0.60", "aiohttp": ">=3.14,<4", "websockets": ">=16,<18"}
 
 
 def require(package: str, part: type, *names: str) -> None:

@@ -397,6 +397,8 @@ class _Compiler:
                 raise ConfigError(
                     f"{spelling!r} is what is to be found here; write where, such as header X-User"
                 )
+            if actor.constant is not None:
+                raise ConfigError(f"{word} is everybody together; write what tells clients apart")
             if actor.needs_url:
                 raise ConfigError(
                     f"{word} belongs to one url; write what holds for all, such as header X-User"
