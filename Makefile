@@ -8,8 +8,8 @@ GATEWAY := $(VENV)/.gateway
 LOWEST := .venv-lowest
 # Diana is installed again when the C part changes: that is when it is compiled.
 BUILT_FROM := pyproject.toml .ci/install $(wildcard setup.py native/*.[ch])
-# How many processes run tests at once; each has servers and ports of its own.
-WORKERS ?= 2
+# How many processes run tests at once; each has servers and ports of its own. Four, on two processors too: many tests wait for something.
+WORKERS ?= 4
 # The site's builder has an environment of its own: nothing of it is needed for work or tests.
 SITE := build/site-venv
 
@@ -29,12 +29,12 @@ run: $(GATEWAY)  ## run the gateway in front of a small sample service
 
 test: $(READY) lint  ## lint, type-check and run all tests
 	./.ci/install servers
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not alone"
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not alone"
 	$(BIN)/python -m pytest -m alone
 
 lowest: $(LOWEST)/.ready  ## run the integration tests against the lowest versions that pyproject.toml allows
 	./.ci/install servers
-	$(LOWEST)/bin/python -m pytest -n $(WORKERS) --dist loadfile -m "not alone" $(INTEGRATION)
+	$(LOWEST)/bin/python -m pytest -n $(WORKERS) --dist worksteal -m "not alone" $(INTEGRATION)
 
 shake: $(READY)  ## run tests again and again on a machine that misbehaves; ARGS="--seconds 600 tests/gateway" chooses
 	./.ci/install servers

@@ -71,7 +71,10 @@ def reads_all(connection: socket.socket, head: bytes) -> None:
     lines, body = dict(lines_of(head)), b""
     if lines.get("transfer-encoding") == "chunked":
         while not body.endswith(b"0\r\n\r\n"):
-            body += connection.recv(65_536)
+            more = connection.recv(65_536)
+            if not more:
+                return  # it breaks off; asking for more would go on for ever
+            body += more
     else:
         body = read_exactly(connection, int(lines.get("content-length", 0)))
     bodies.append(body)
@@ -171,7 +174,9 @@ def raw_get(port: int, path: bytes) -> int:
         client.sendall(h2.data_to_send())
         status = 0
         while True:
-            for event in h2.receive_data(client.recv(65_536)):
+            more = client.recv(65_536)
+            assert more, "it hung up"
+            for event in h2.receive_data(more):
                 if isinstance(event, ResponseReceived):
                     status = int(dict(event.headers)[b":status"])
                 elif isinstance(event, DataReceived):

@@ -26,6 +26,7 @@ from tests.gateway.upstreams import (
     to_the_end,
     upstream,
 )
+from tests.servers.ports import free_port
 
 
 @pytest.mark.parametrize(
@@ -369,9 +370,7 @@ def test_an_upstream_that_fails_is_told_as_502_or_504(kind: str, method: str) ->
 
 
 def test_an_upstream_that_is_not_there_is_a_502() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        url = f"http://127.0.0.1:{taken.getsockname()[1]}"
-    with gateway_to(url) as port:
+    with gateway_to(f"http://127.0.0.1:{free_port()}") as port:
         answer = ask(port, get("/"))
         assert status_of(answer) == 502
         assert b"cannot be reached" in answer

@@ -59,7 +59,9 @@ def watched(rules: Path) -> Iterator[Watched]:
 
 
 def in_place(path: Path, text: bytes) -> None:
-    path.write_bytes(text)
+    """In one step, or a thread that stands still in between would have written an empty file, too."""
+    with path.open("r+b") as file:
+        file.write(text)
 
 
 def renamed(path: Path, text: bytes) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import re
 from collections.abc import Callable
-from time import process_time
+from time import thread_time
 
 import pytest
 from hypothesis import given, settings
@@ -161,22 +162,25 @@ RULE = b"url: /\nrules:\n  - unit: second\n    rpu: %s\n"
 )
 def test_a_hostile_file_is_refused_within_a_tenth_of_a_second(content: bytes) -> None:
     rules_from_bytes(RULE % b"10")  # what is imported on first use
-    took = []
-    for _ in range(3):
-        begin = process_time()
+
+    def refuse() -> None:
         with pytest.raises(ConfigError):
             rules_from_bytes(content, environ={})
-        took.append(process_time() - begin)
-    assert min(took) < 0.1
+
+    assert seconds(refuse) < 0.1
 
 
 def seconds(work: Callable[[], object]) -> float:
-    """The best of three: what it takes when nothing else is going on."""
+    """The best of five: what it takes when nothing else is going on. The garbage collector would look at all that other tests left."""
     times = []
-    for _ in range(3):
-        started = process_time()
-        work()
-        times.append(process_time() - started)
+    gc.disable()
+    try:
+        for _ in range(5):
+            started = thread_time()
+            work()
+            times.append(thread_time() - started)
+    finally:
+        gc.enable()
     return min(times)
 
 
@@ -190,12 +194,12 @@ def repeated(count: int) -> Request:
 
 
 def test_what_a_file_or_a_request_repeats_costs_in_proportion() -> None:
-    """Eight times as much takes at most twenty times as long, not sixty-four."""
+    """Sixteen times as much takes at most sixty-four times as long, not two hundred and fifty-six."""
     for small, large in (
-        (lambda: rules_from_bytes(rules_named(500)), lambda: rules_from_bytes(rules_named(4_000))),
-        (lambda: repeated(4_000).header_lines("x"), lambda: repeated(32_000).header_lines("x")),
+        (lambda: rules_from_bytes(rules_named(250)), lambda: rules_from_bytes(rules_named(4_000))),
+        (lambda: repeated(4_000).header_lines("x"), lambda: repeated(64_000).header_lines("x")),
     ):
-        assert seconds(large) < 20 * max(seconds(small), 0.001)
+        assert seconds(large) < 64 * max(seconds(small), 0.001)
 
 
 def test_what_a_client_sends_is_cut_before_it_is_remembered() -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from diana import ConfigError, Guard
 from diana.core.errors import SourceError
+from diana.sources.places.atomic_write import write_atomically
 from tests.servers.ports import free_port
 from tests.servers.waiting import until
 from tests.servers.web import Visit, WebServer
@@ -42,6 +43,11 @@ def guard(web: WebServer, tmp_path: Path) -> Iterator[Guard]:
 
 def until_limit(guard: Guard, rpu: int) -> None:
     until(lambda: guard.policy.rules[0].rpu == rpu, f"the limit is {rpu}")
+
+
+def write(path: Path, text: str) -> None:
+    """Whole: a file that is written in place, by a thread that stands still meanwhile, is an empty one."""
+    write_atomically(path, text.encode())
 
 
 def errors(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -188,17 +194,17 @@ def test_the_local_file_changes_its_settings_and_not_the_remote_rules(
 ) -> None:
     path = tmp_path / "diana.yaml"
     text = path.read_text()
-    path.write_text(f"response: {{status: 429}}\nstore_budget: 20ms\n{text}")
+    write(path, f"response: {{status: 429}}\nstore_budget: 20ms\n{text}")
     until(lambda: guard.policy.settings.answer.status == 429, "the new settings hold")
     assert guard.check(ANY).decisions[0].limit == 7
     assert "store_budget_us changed; that needs a restart" in caplog.text
-    path.write_text(f"identity: {{account: nonsense}}\n{text}")
+    write(path, f"identity: {{account: nonsense}}\n{text}")
     until(lambda: guard.problems, "the mistake is seen")
     (problem,) = guard.problems
     assert problem.where == "file"
     assert problem.message.startswith(f"{path}:1:21: identity.account: 'nonsense' is no actor")
     assert guard.policy.settings.answer.status == 429
-    path.write_text(text)
+    write(path, text)
     until(lambda: guard.problems == (), "all is well again")
     assert guard.policy.settings.answer.status == 503
 
@@ -208,12 +214,12 @@ def test_a_file_alone_is_followed(tmp_path: Path) -> None:
     path.write_bytes(document(3))
     guard = Guard.from_file(path)
     guard.check(ANY)
-    path.write_bytes(WRONG)
+    write_atomically(path, WRONG)
     until(lambda: guard.problems, "the mistake is seen")
     path.unlink()
     until(lambda: "cannot be read" in guard.problems[0].message, "the loss is seen")
     assert guard.check(ANY).decisions[0].remaining == 1
-    path.write_bytes(document(4))
+    write_atomically(path, document(4))
     until_limit(guard, 4)
     assert guard.problems == ()
     assert guard.check(ANY).decisions[0].remaining == 1
@@ -245,9 +251,9 @@ def test_the_defaults_of_the_local_file_are_for_its_own_rules(
 def test_what_needs_a_restart_stays_as_it_was_and_is_told_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def write(settings: str, rpu: int) -> None:
+    def write_limit(settings: str, rpu: int) -> None:
         limits = f"limits: [{{url: /, rules: [{{name: day, unit: day, rpu: {rpu}, algo: W}}]}}]"
-        path.write_text(f"{settings}\n{limits}\n")
+        write(path, f"{settings}\n{limits}\n")
         if rpu > 2:
             until_limit(guard, rpu)
 
@@ -255,19 +261,19 @@ def test_what_needs_a_restart_stays_as_it_was_and_is_told_once(
         return [one.getMessage() for one in caplog.records if "restart" in one.getMessage()]
 
     path = tmp_path / "diana.yaml"
-    write("namespace: a", 2)
+    write_limit("namespace: a", 2)
     guard = Guard.from_file(path)
     counter = guard.policy.rules[0].meter.id
     assert [bool(guard.check(ANY)) for _ in range(3)] == [True, True, False]
-    write("namespace: b", 3)
+    write_limit("namespace: b", 3)
     assert guard.policy.rules[0].meter.id == counter
     assert [bool(guard.check(ANY)) for _ in range(2)] == [True, False], "what was counted counts"
-    write("namespace: b", 4)
+    write_limit("namespace: b", 4)
     assert told() == ["namespace changed; that needs a restart"]
-    write("namespace: a", 5)
+    write_limit("namespace: a", 5)
     assert len(told()) == 1, "all is as it was at the start"
-    write("namespace: a\nfilters: [access: {deny: 203.0.113.0/24}]", 6)
-    write("namespace: a\nfilters: [access: {deny: 203.0.113.0/24}]", 7)
+    write_limit("namespace: a\nfilters: [access: {deny: 203.0.113.0/24}]", 6)
+    write_limit("namespace: a\nfilters: [access: {deny: 203.0.113.0/24}]", 7)
     assert told()[1:] == ["filters changed; that needs a restart"]
     guard.close()
 

@@ -143,6 +143,7 @@ def test_a_copy_that_cannot_even_be_looked_for_hinders_nobody(
     guard.close()
 
 
+@pytest.mark.usefixtures("starts_soon")
 def test_a_symlink_is_neither_followed_nor_believed(
     web: WebServer, file: Path, kept: Path, tmp_path: Path
 ) -> None:
@@ -173,6 +174,7 @@ def test_a_dangling_symlink_is_not_written_through(
     guard.close()
 
 
+@pytest.mark.usefixtures("starts_soon")
 def test_a_file_of_another_owner_is_neither_believed_nor_replaced(
     web: WebServer, file: Path, kept: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -190,6 +192,7 @@ def test_a_file_of_another_owner_is_neither_believed_nor_replaced(
     guard.close()
 
 
+@pytest.mark.usefixtures("starts_soon")
 def test_what_is_no_file_is_not_read(web: WebServer, file: Path, kept: Path) -> None:
     """Reading a pipe would wait for its writer for ever."""
     os.mkfifo(kept)

@@ -99,8 +99,10 @@ def node(url: str, conductor: Connection) -> None:
                 time.sleep(max(0.0, PACE - (time.monotonic() - now)))
             conductor.send(Tally(there, here, wide, begin, time.monotonic()))
         until(lambda: not store.lost, "it is back")
-        until(lambda: not store.decider()._fallback.owes(), "all is settled")
-        conductor.send("settled")
+        until(lambda: not store.decider()._fallback.owes(), "all is sent")
+    conductor.send(
+        "settled"
+    )  # what was on its way has been answered: a store that closes waits for that
 
 
 def _answer(conductor: Connection) -> Any:

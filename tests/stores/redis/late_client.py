@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-import multiprocessing
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from diana.core.limit import limit_from_spelling
 from diana.core.meter import meter_from_limit
@@ -23,6 +21,7 @@ LIMIT = meter_from_limit(
     "diana:late", limit_from_spelling("1000000000/day"), algorithms()["TB"], {}
 )
 BUSY = 8
+"""Threads or processes that want all of the processor."""
 
 
 class Tally:
@@ -97,38 +96,27 @@ WAYS: dict[str, Callable[[RedisStore, float], Tally]] = {
 }
 
 
-def burn(enough: Any = None) -> None:
-    while enough is None or not enough.is_set():
-        sum(range(1_000))
-
-
 @contextmanager
-def busy(kind: str) -> Iterator[None]:
-    """Company that leaves others little of the processor."""
-    if kind == "busy threads":
-        enough = threading.Event()
-        threads = [threading.Thread(target=burn, args=(enough,)) for _ in range(BUSY)]
-        for thread in threads:
-            thread.start()
-        yield
-        enough.set()
-        for thread in threads:
-            thread.join()
-    elif kind == "busy processes":
-        processes = [multiprocessing.Process(target=burn, daemon=True) for _ in range(BUSY)]
-        for process in processes:
-            process.start()
-        yield
-        for process in processes:
-            process.kill()
-            process.join()
-    else:
-        yield
+def busy_threads(count: int) -> Iterator[None]:
+    """Company in this very process that leaves others little of the processor."""
+    enough = threading.Event()
+
+    def burn() -> None:
+        while not enough.is_set():
+            sum(range(1_000))
+
+    threads = [threading.Thread(target=burn) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    yield
+    enough.set()
+    for thread in threads:
+        thread.join()
 
 
 def main() -> None:
     url, way, company, seconds = sys.argv[1:]
-    with busy(company):
+    with busy_threads(BUSY if company == "busy threads" else 0):
         store = RedisStore.from_url(url)
         while store.decide([(LIMIT, "warm", 0)])[0].degraded:
             time.sleep(0.01)

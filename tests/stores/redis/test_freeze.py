@@ -29,8 +29,6 @@ from tests.stores.redis.callers import (
     window,
 )
 
-pytestmark = pytest.mark.alone
-
 
 @SIDES
 def test_who_is_caught_waits_for_the_budget_and_later_ones_do_not_wait(

@@ -7,14 +7,18 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from threading import Event, Thread
+from threading import Event
 from typing import Any
 
 import pytest
 
 from tests.servers.cluster import Cluster
 from tests.servers.server import Server
+from tests.shake.load import busy_loops
+from tests.stores.redis.late_client import BUSY
 
 pytestmark = pytest.mark.alone
 
@@ -25,33 +29,52 @@ RUNS, STOPPED = 0.100, 0.080
 COMPANY = ("busy threads", "busy processes", "stopped again and again")
 
 
-@pytest.fixture(scope="module")
-def urls(redis7: Server, cluster: Cluster) -> dict[str, str]:
-    return {"one server": redis7.url, "a cluster": cluster.url}
+CASES = [
+    ("threads", "one server"),
+    ("tasks", "one server"),
+    ("peek", "one server"),
+    ("refund", "one server"),
+    ("threads", "a cluster"),
+    ("tasks", "a cluster"),
+]
+
+Told = dict[tuple[str, str], dict[str, Any]]
 
 
-@pytest.mark.parametrize("company", COMPANY)
-@pytest.mark.parametrize(
-    ("way", "where"),
-    [
-        ("threads", "one server"),
-        ("tasks", "one server"),
-        ("peek", "one server"),
-        ("refund", "one server"),
-        ("threads", "a cluster"),
-        ("tasks", "a cluster"),
-    ],
-)
-def test_a_server_that_is_well_is_never_called_lost(
-    way: str, where: str, company: str, urls: dict[str, str]
-) -> None:
-    told = late(urls[where], way, company)
-    assert told["lost"] == 0, told
-    assert told["degraded"] <= told["asked"] / 100, told
-    assert told["asked"] >= 5, told
+@pytest.fixture(scope="module", params=COMPANY)
+def told(request: pytest.FixtureRequest, redis7: Server, cluster: Cluster) -> Told:
+    """What each way of asking came to, several at the same time."""
+    urls = {"one server": redis7.url, "a cluster": cluster.url}
+    company: str = request.param
+    found: Told = {}
+    # Each brings its own busy threads along, and so takes a processor for itself.
+    at_once = 2 if company == "busy threads" else len(CASES)
+    for first in range(0, len(CASES), at_once):
+        with ExitStack() as stack:
+            if company == "busy processes":
+                stack.enter_context(busy_loops(BUSY))
+            clients = {
+                (way, where): stack.enter_context(late_client(urls[where], way, company))
+                for way, where in CASES[first : first + at_once]
+            }
+            for client in clients.values():
+                assert _line(client) == "ready\n"
+            if company == "stopped again and again":
+                stop_again_and_again(list(clients.values()))
+            found |= {case: json.loads(_line(client)) for case, client in clients.items()}
+    return found
 
 
-def late(url: str, way: str, company: str) -> dict[str, Any]:
+@pytest.mark.parametrize(("way", "where"), CASES)
+def test_a_server_that_is_well_is_never_called_lost(way: str, where: str, told: Told) -> None:
+    asked = told[way, where]
+    assert asked["lost"] == 0, asked
+    assert asked["degraded"] <= asked["asked"] / 100, asked
+    assert asked["asked"] >= 5, asked
+
+
+@contextmanager
+def late_client(url: str, way: str, company: str) -> Iterator[subprocess.Popen[str]]:
     command = [sys.executable, "-m", "tests.stores.redis.late_client", url, way, company]
     with subprocess.Popen(
         [*command, str(SECONDS)],
@@ -60,31 +83,25 @@ def late(url: str, way: str, company: str) -> dict[str, Any]:
         stdout=subprocess.PIPE,
         text=True,
     ) as process:
-        assert process.stdout is not None
         try:
-            assert process.stdout.readline() == "ready\n"
-            if company == "stopped again and again":
-                told = stopping(process)
-            else:
-                told = process.stdout.readline()
+            yield process
         except BaseException:
             process.kill()
             raise
-    answer: dict[str, Any] = json.loads(told)
-    return answer
 
 
-def stopping(process: subprocess.Popen[str]) -> str:
-    """Stop and continue it until it has told; nothing is measured here, so it matters little when this process is late itself."""
-    told: list[str] = []
-    assert process.stdout is not None
-    reading = Thread(target=lambda: told.append(process.stdout.readline()))  # type: ignore[union-attr]
-    reading.start()
+def stop_again_and_again(processes: list[subprocess.Popen[str]]) -> None:
+    """Until all have ended; nothing is measured here, so it matters little when this process is late itself."""
     pause = Event()
-    while reading.is_alive():
+    while any(running := [process for process in processes if process.poll() is None]):
         pause.wait(RUNS)
-        os.kill(process.pid, signal.SIGSTOP)
+        for process in running:
+            process.send_signal(signal.SIGSTOP)
         pause.wait(STOPPED)
-        os.kill(process.pid, signal.SIGCONT)
-    reading.join()
-    return told[0]
+        for process in running:
+            process.send_signal(signal.SIGCONT)
+
+
+def _line(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline()

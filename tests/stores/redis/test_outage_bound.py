@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tests.stores.redis.fleet import NODES, cut_off
 
 
-@pytest.mark.alone
 def test_a_fleet_that_is_cut_off() -> None:
     outage = cut_off(seconds=2.0)
     assert outage.here > 0
