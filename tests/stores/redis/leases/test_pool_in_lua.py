@@ -19,14 +19,14 @@ from diana.stores.redis.protocol.script import state_from_wire
 from diana.stores.redis.protocol.server_clock import ServerClock
 
 BEGIN_US = 1_700_000_000_000_000
-METERS = {
+METERS: dict[str, list[tuple[int, dict[str, Any]]]] = {
     "TB": [(7, {}), (1000, {"burst": 50}), (333, {"burst": 400})],
     "W": [(20, {}), (1000, {}), (50, {"align": "first"})],
     "SW": [(20, {}), (1000, {})],
 }
 
 
-def asked(server: redis.Redis, key: bytes, meter: Meter, ask: Ask, now: int) -> Any:
+def asked(server: Any, key: bytes, meter: Meter, ask: Ask, now: int) -> Any:
     steps = ask_pool(WireLimits(), ServerClock(), key, meter, ask, now, Budget(1.0))
     command = next(steps)
     reply: Any = None

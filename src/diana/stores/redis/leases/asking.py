@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
 from typing import Any
 
 from diana.core.lease import uncapped
 from diana.core.meter import Meter
-from diana.core.plugins import algorithms
 from diana.stores.redis.leases.pool import Ask, Grant
-from diana.stores.redis.leases.script import STALE, lease_script
 from diana.stores.redis.protocol.commands import Exchange, TimeLeft, call_in_time
 from diana.stores.redis.protocol.failures import Nonsense
-from diana.stores.redis.protocol.script import Script
+from diana.stores.redis.protocol.lease_in_lua import STALE
+from diana.stores.redis.protocol.script import scripts
 from diana.stores.redis.protocol.server_clock import ServerClock
 
 MOST_LIMITS = 10_000
@@ -72,7 +70,7 @@ def ask_pool(
         limit,
     )
     keys = [key, lease_key(key)]
-    reply = yield from call_in_time(script_of_leases(), clock, keys, argv, now, waiting, asking)
+    reply = yield from call_in_time(scripts()["lease"], clock, keys, argv, now, waiting, asking)
     return answer_from_wire(reply)
 
 
@@ -89,11 +87,6 @@ def lease_key(key: bytes) -> bytes:
     """Who holds what of a counter. In the same slot, and under the same namespace."""
     namespace = key.partition(b":")[0]
     return namespace + b":lease:{" + key + b"}"
-
-
-@cache
-def script_of_leases() -> Script:
-    return lease_script(algorithms().values())
 
 
 def _json(numbers: Sequence[int]) -> str:

@@ -43,7 +43,9 @@ class Record(NamedTuple):
 
 class Pool(NamedTuple):
     state: State | None = None
-    records: Mapping[str, Record] = {}  # noqa: RUF012  # a NamedTuple's defaults are shared, and this one is never changed
+    records: Mapping[
+        str, Record
+    ] = {}  # a NamedTuple's defaults are shared, and this one is never changed
     last_us: int = 0
     """When a node last asked: a clock that was set back shows."""
 

@@ -1,4 +1,4 @@
-"""The pool inside the server: `pool.answer` in Lua.
+"""The pool of leases inside the server: `leases.pool.answer` in Lua.
 
     KEYS  a counter; and who holds what of it
     ARGV  now in µs, or "" for the server's own time; the latest time at which it may still write, or ""; a tag, `#` and anything, which
@@ -8,26 +8,11 @@
     gives now, the tag, and the eight numbers of a Grant; or -3, if a later ask of this node was answered before; or -1 past the latest
           time, and nothing is written
 
-What is held is a hash: of each node `seq,base,used,held,expires,ends`, and behind an empty name `held by all,the earliest of all ends,now`. So
-nodes are looked at one by one only when one has come to its end, however many there are.
+What is held is a hash: of each node `seq,base,used,held,expires,ends`, and behind an empty name `held by all,the earliest of all ends,when
+a node last asked`. So nodes are looked at one by one only when one has come to its end, however many there are.
 """
 
 from __future__ import annotations
-
-from collections.abc import Iterable
-from typing import Any
-
-from diana.core.charge import WHOLE
-from diana.core.contracts import Algorithm
-from diana.core.lease import why_not_leased
-from diana.stores.redis.protocol.script import (
-    GIVEN_GRACE_MS,
-    GRACE_MS,
-    PRELUDE,
-    TOO_LATE,
-    Script,
-    script,
-)
 
 STALE = -3
 
@@ -196,19 +181,3 @@ if writes then
 end
 return grant
 """
-
-
-def lease_script(known: Iterable[Algorithm]) -> Script:
-    """For all algorithms whose permits can be handed out in advance."""
-    kernels = []
-    for one in sorted(known, key=lambda one: one.code):
-        if why_not_leased(one) is None:
-            lua: Any = one
-            end = getattr(one, "lua_lease_end", "nil").strip()
-            kernels.append(f"if code == '{one.code}' then return {lua.lua.strip()}, {end} end")
-    constants = (
-        f"local GRACE = ARGV[1] == '' and {GRACE_MS} or {GIVEN_GRACE_MS}\n"
-        f"local TOO_LATE, STALE, WHOLE = {TOO_LATE}, {STALE}, {WHOLE}"
-    )
-    choice = ["local function kernel_of(code)", *kernels, "end"]
-    return script("lease", PRELUDE, constants, *choice, LEASE)
