@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from diana.core.charge import Charges, checked_cost
+from diana.core.contracts import Clock
 from diana.core.decision import Decision
 from diana.core.meter import Meter
 from diana.stores.clock import wall_us
@@ -17,7 +18,7 @@ from diana.stores.redis.decide import UNREACHABLE, Charged, Decider, JobSteps
 from diana.stores.redis.jobs import AnyServer, ExchangeJob, Job
 from diana.stores.redis.leases.asking import WireLimits, ask_pool
 from diana.stores.redis.leases.pool import Ask, Grant
-from diana.stores.redis.leases.table import Asked, LeaseTable, monotonic_us
+from diana.stores.redis.leases.table import Asked, LeaseTable
 from diana.stores.redis.protocol.failures import Failure, Nonsense, NoReply, Refused
 
 
@@ -32,6 +33,7 @@ class Decided(NamedTuple):
 class LeaseDecider(Decider):
     table: LeaseTable
     limits: WireLimits
+    wall: Clock = staticmethod(wall_us)
 
     def decide(self, charges: Charges, now: int | None) -> JobSteps[list[Decision]]:
         if not charges:
@@ -39,7 +41,7 @@ class LeaseDecider(Decider):
         keys = self._plans.keys(charges)
         self._count("decisions")
         yield from self._wait_for_servers()
-        sent_us = monotonic_us()
+        sent_us = self.table.clock()
         claims = [self._claim(charge, key, now) for charge, key in zip(charges, keys, strict=True)]
         if any(isinstance(claim, Decision) and not claim for claim in claims):
             # Known without asking. What was to be asked for the others is not sent.
@@ -97,7 +99,8 @@ class LeaseDecider(Decider):
             if here or now is not None or not self.table.put_back(meter, key, cost)
         ]
         if for_pool:
-            yield from super().refund(for_pool, at, now, here)
+            at_all = self._time_here(now) if here else now
+            yield from super().refund(for_pool, at, at_all, here)
 
     def reset(self, meter: Meter, key: str) -> JobSteps[None]:
         """What nodes hold of it stays theirs until it ends."""
@@ -159,22 +162,27 @@ class LeaseDecider(Decider):
                 self.table.lose(claim.lease)
             self._count("degraded")
             note = not isinstance(reply, NoReply)
-            return self._fallback.decide([charge], [wire_key], now, note=note)[0]
+            here = self._time_here(now)
+            return self._fallback.decide([charge], [wire_key], here, note=note)[0]
         at, grant = reply
         if claim.lease is not None:
             self.table.settle(claim.lease, grant, at)
         elif not grant.passed and now is None:
             self.table.remember_denial(wire_key, cost, grant, sent_us)
-        asked = wall_us() if now is None else now
+        asked = self.wall() if now is None else now
         self._fallback.learn(wire_key, meter.params.limit - grant.remaining, asked)
         return Decision(_outcome(grant, grant.granted), meter.params.limit, key, cost, at)
+
+    def _time_here(self, now: int | None) -> int | None:
+        """None: the fallback's own clock, unless this one is another."""
+        return now if now is not None or self.wall is wall_us else self.wall()
 
     def _none_charged(self, charges: Charges, claims: Sequence[Decision | Asked]) -> list[Decision]:
         decisions = []
         for (meter, key, cost), claim in zip(charges, claims, strict=True):
             if isinstance(claim, Asked):
                 _, outcome = meter.decide(None, meter.params, 0, 0)
-                decisions.append(Decision(outcome, meter.params.limit, key, cost, wall_us()))
+                decisions.append(Decision(outcome, meter.params.limit, key, cost, self.wall()))
                 continue
             if claim:
                 self.table.put_back(meter, key, cost)

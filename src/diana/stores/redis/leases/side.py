@@ -7,6 +7,7 @@ from collections.abc import Callable
 from diana.core.division import Shares
 from diana.core.lease import LeaseTerms
 from diana.core.meter import Meter
+from diana.stores.clock import wall_us
 from diana.stores.redis.background.keeper import Keeper
 from diana.stores.redis.connection.client import ClientKeeper
 from diana.stores.redis.deny_cache import DenyCache
@@ -28,18 +29,21 @@ class LeaseSide:
         budget: float,
         count: Callable[..., None],
     ) -> None:
+        def learn(key: bytes, used: int) -> None:
+            fallback.learn(key, used, wall_us())
+
         limits = WireLimits()
         self._refiller: Refiller | None = None
         # Other gateways are not told of leased limits: they would not heed what nodes hold.
         self.decider = LeaseDecider(keeper, Plans(_tell_nobody), DenyCache(), fallback, count)
         if isinstance(keeper, Keeper):
             refiller = Refiller(limits, keeper.server_of, keeper.look_around, budget, count)
-            self.table = LeaseTable(keeper.node_id, terms, shares, refiller.wake)
+            self.table = LeaseTable(keeper.node_id, terms, shares, refiller.wake, learn)
             self._refiller = refiller
             refiller.table = self.table
             keeper.tell_of_leases(self.table.told)
         else:
-            self.table = LeaseTable("", terms, shares, None)
+            self.table = LeaseTable("", terms, shares, None, learn)
         self.decider.table, self.decider.limits = self.table, limits
 
     def stop(self) -> None:

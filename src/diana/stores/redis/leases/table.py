@@ -58,8 +58,13 @@ class LeaseTable:
         terms: LeaseTerms,
         shares: Shares,
         wake: Callable[[], None] | None,
+        learn: Callable[[bytes, int], None],
+        clock: Callable[[], int] = monotonic_us,
     ) -> None:
-        """`wake` wakes the thread that renews leases; without one there are none."""
+        """`wake` wakes the thread that renews leases; without one there are none. `learn` is told what is used of a counter, should the
+        store be lost. The clock is never set, and in µs."""
+        self._learn = learn
+        self.clock = clock
         self.node = node
         self._terms = terms
         self._shares = shares
@@ -85,7 +90,7 @@ class LeaseTable:
 
     def at_hand(self, charges: Charges) -> list[Decision] | None:
         """All decided from leases, without a trip. None: some must be asked for, and nothing was taken."""
-        now = monotonic_ns() // 1_000
+        now = self.clock()
         for _ in self._taken:
             try:
                 if len(charges) > 1:
@@ -161,7 +166,7 @@ class LeaseTable:
     def claim(self, meter: Meter, key: str, wire_key: bytes, cost: int) -> Decision | Asked:
         """A decision at hand, or what to ask for it."""
         with self._lock:
-            now = monotonic_us()
+            now = self.clock()
             lease = self._lease(meter, key)
             if lease is None:
                 denied = self._known_denial(meter, key, wire_key, cost, now)
@@ -185,15 +190,17 @@ class LeaseTable:
     def settle(self, lease: Lease, grant: Grant | None, server_us: int) -> None:
         """The reply to an ask."""
         with self._lock:
-            now = monotonic_us()
+            now = self.clock()
             lease.finish(grant, server_us, now)
+            if grant is not None:
+                self._learn(lease.wire_key, lease.meter.params.limit - grant.remaining)
             self._schedule(lease, max(now + 1, lease.due_us()))
 
     def lose(self, lease: Lease) -> None:
         """An ask of which nothing is known, or that was never sent."""
         with self._lock:
             lease.lose()
-            self._schedule(lease, monotonic_us() + EMPTY_US)
+            self._schedule(lease, self.clock() + EMPTY_US)
 
     def remember_denial(self, wire_key: bytes, cost: int, grant: Grant, sent_us: int) -> None:
         """Of a counter without a lease: for at most 100 ms."""
@@ -210,14 +217,14 @@ class LeaseTable:
         """Into the live lease, if it has one that has not reported it yet."""
         with self._lock:
             lease = self._lease(meter, key)
-            return lease is not None and lease.put_back(cost, monotonic_us())
+            return lease is not None and lease.put_back(cost, self.clock())
 
     def outcome_at_hand(
         self, meter: Meter, key: str, cost: int
     ) -> tuple[tuple[bool, int, int, int, int], int] | None:
         """What a charge would be told, and the store's time; None: the pool must be asked."""
         with self._lock:
-            now = monotonic_us()
+            now = self.clock()
             lease = self._lease(meter, key)
             if lease is None:
                 return None
@@ -239,7 +246,7 @@ class LeaseTable:
     def due(self) -> tuple[list[tuple[Lease, Ask]], int]:
         """What to ask now, ahead of need; and for how many µs there is nothing else to do."""
         with self._lock:
-            now = monotonic_us()
+            now = self.clock()
             self._is_woken = False
             looked_at, self._low = list(self._low), {}
             while self._agenda and self._agenda[0][0] <= now:
@@ -262,7 +269,7 @@ class LeaseTable:
     def leave(self) -> list[tuple[Lease, Ask]]:
         """Everything goes back: this node ends."""
         with self._lock:
-            now = monotonic_us()
+            now = self.clock()
             return [
                 (lease, lease.begin(now, 1, leave=True))
                 for lease in self._all()
@@ -272,7 +279,7 @@ class LeaseTable:
     def told(self) -> dict[str, int]:
         """How many counters are leased, what is held of them, and how much was taken from leases."""
         with self._lock:
-            now = monotonic_us()
+            now = self.clock()
             return {
                 "keys": self._leases,
                 "held": sum(lease.holds(now) for lease in self._all()),
