@@ -35,13 +35,13 @@ class SimulatedStore:
 
     def execute(self, node: str, words: tuple[Any, ...]) -> Any:
         _, sha, count, *rest = words
-        keys, argv = rest[:count], rest[count:]
+        keys, argv = rest[: int(count)], rest[int(count) :]
         run = getattr(self, f"_{self._by_sha[sha]}")
         return run(node, keys, argv)
 
     def _lease(self, sender: str, keys: list[bytes], argv: list[Any]) -> list[Any]:
         _, latest, tag, _, _, _, node, writes, *numbers = argv
-        if latest != "" and self.now > latest:
+        if self._is_late(latest):
             return [self.now, tag, TOO_LATE]
         cost, seq, base, used, keep, want, start, refill, ttl_us, _, _ = numbers
         ask = Ask(
@@ -51,13 +51,13 @@ class SimulatedStore:
         pool, grant = answer(pool, self._meter_of(sender), ask, self.now)
         self.pools[keys[0]] = pool
         if grant is None:
-            return [self.now, tag, STALE]
+            return [self.now, tag, STALE, 0, 0, 0, 0, 0, 0, 0]
         return [self.now, tag, int(grant.passed), *grant[1:]]
 
     def _acquire(self, sender: str, keys: list[bytes], argv: list[Any]) -> list[Any]:
         """What was admitted without the store: as much of it as fits."""
         _, latest, tag, *rest = argv
-        if latest != "" and self.now > latest:
+        if self._is_late(latest):
             return [self.now, tag, TOO_LATE]
         meter, answers = self._meter_of(sender), []
         for place, key in enumerate(keys):
@@ -75,7 +75,7 @@ class SimulatedStore:
 
     def _swap(self, _: str, keys: list[bytes], argv: list[Any]) -> list[Any]:
         latest, *rest = argv
-        if latest != "" and self.now > latest:
+        if self._is_late(latest):
             return [TOO_LATE]
         for place, key in enumerate(keys):
             if (self._text(key) or b"") != (rest[3 * place] or b""):
@@ -95,6 +95,9 @@ class SimulatedStore:
         heard = self.now - SILENCE_MS * 1_000
         self._nodes = {one: told for one, told in self._nodes.items() if told[0] >= heard}
         return [len(self._nodes), self._time(), sum(weight for _, weight in self._nodes.values())]
+
+    def _is_late(self, latest: Any) -> bool:
+        return latest not in ("", b"") and self.now > int(latest)
 
     def _state(self, key: bytes) -> State | None:
         return self.pools.get(key, Pool()).state

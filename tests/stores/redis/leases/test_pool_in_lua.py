@@ -12,9 +12,8 @@ from diana.core.limit import Limit
 from diana.core.meter import Meter, meter_from_limit
 from diana.core.plugins import algorithms
 from diana.stores.redis.connection.budget import Budget
-from diana.stores.redis.leases.asking import WireLimits, answer_from_wire, ask_pool, lease_key
+from diana.stores.redis.leases.asking import WireLimits, ask_pool, lease_key
 from diana.stores.redis.leases.pool import Ask, Pool, Record, answer
-from diana.stores.redis.protocol.commands import check_reply
 from diana.stores.redis.protocol.script import state_from_wire
 from diana.stores.redis.protocol.server_clock import ServerClock
 
@@ -96,7 +95,3 @@ def test_python_and_lua_agree(server: redis.Redis, code: str, seed: int) -> None
         pool, expected = answer(pool, meter, ask, now)
         assert asked(server, key, meter, ask, now) == expected, (step, ask)
         assert left_behind(server, key) == tuple(pool), (step, ask)
-
-
-def test_a_reply_that_is_none_is_refused() -> None:
-    assert answer_from_wire(check_reply([5, b"#1", -3], b"#1")) == (5, None)

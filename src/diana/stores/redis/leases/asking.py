@@ -8,7 +8,7 @@ from typing import Any
 from diana.core.lease import uncapped
 from diana.core.meter import Meter
 from diana.stores.redis.leases.pool import Ask, Grant
-from diana.stores.redis.protocol.commands import Exchange, TimeLeft, call_in_time
+from diana.stores.redis.protocol.commands import Exchange, TimeLeft, acquire
 from diana.stores.redis.protocol.failures import Nonsense
 from diana.stores.redis.protocol.lease_in_lua import STALE
 from diana.stores.redis.protocol.script import scripts
@@ -70,7 +70,8 @@ def ask_pool(
         limit,
     )
     keys = [key, lease_key(key)]
-    reply = yield from call_in_time(scripts()["lease"], clock, keys, argv, now, waiting, asking)
+    script, numbers = scripts()["lease"], len(Grant._fields)
+    reply = yield from acquire(clock, keys, argv, now, waiting, asking, numbers, script)
     return answer_from_wire(reply)
 
 
@@ -78,7 +79,7 @@ def answer_from_wire(reply: Sequence[Any]) -> Answer:
     at, passed, *numbers = reply
     if passed == STALE:
         return at, None
-    if len(numbers) != 7 or any(number.__class__ is not int for number in numbers):
+    if any(number.__class__ is not int for number in numbers):
         raise Nonsense
     return at, Grant(passed == 1, *numbers)
 

@@ -5,7 +5,7 @@
           is given back behind the time; the algorithm's code; the numbers of its limit, and of the same uncapped, each as a JSON list;
           the node ("": a charge without a lease), `1` to write or `0` to look; and in whole numbers: cost, seq, base, used, keep, want,
           start, refill, ttl in µs, for how many ms what is held matters, and the most that can ever pass
-    gives now, the tag, and the eight numbers of a Grant; or -3, if a later ask of this node was answered before; or -1 past the latest
+    gives now, the tag, and the eight numbers of a Grant; -3 and zeros, if a later ask of this node was answered before; -1 past the latest
           time, and nothing is written
 
 What is held is a hash: of each node `seq,base,used,held,expires,ends`, and behind an empty name `held by all,the earliest of all ends,when
@@ -118,7 +118,7 @@ end
 
 local grant
 if stale then
-  grant = {now, ARGV[3], STALE}
+  grant = {now, ARGV[3], STALE, 0, 0, 0, 0, 0, 0, 0}
 else
   local held = total + kept
   local _, _, remaining, _, reset = kernel(state, params, 0, now)
