@@ -1,8 +1,8 @@
 """All rules, by request: what happens, in order.
 
 0. Under load, is it shed? Then no rule is asked. 1. Which rules apply? 2. Who is asking, for each of them? 3. The local ones are asked
-first, so that a request they deny costs no round trip; then the global ones, and if those deny, the local charge is given back. 4. Those
-in the shadow count what passed. 5. Observers are told.
+first, so that a request they deny costs no round trip; then the leased ones, whose permits are mostly here; then the global ones; and
+if one denies, what was charged before is given back. 4. Those in the shadow count what passed. 5. Observers are told.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from diana.core.contracts import Client, Clock, Observer, Store
 from diana.core.decision import NEVER, Decision
 from diana.core.division import Shares, share_without_registry
 from diana.core.errors import ConfigError
-from diana.core.match import HERE, Match
+from diana.core.match import HERE, LEASED, Match
 from diana.core.meter import Meter
 from diana.core.plugins import plugin
 from diana.core.policy import Policy, unknown_rule
@@ -95,8 +95,11 @@ class Judge:
                 nodes=settings.nodes,
                 weight=settings.weight,
                 zone=self.local if hasattr(self.local, "node") else None,
+                lease=settings.lease,
             )
         self.one_store = self.shared is self.local
+        self.leased: Store = getattr(self.shared, "leased", self.shared)
+        """Where permits are leased; a store that knows no leases counts them as those of scope global."""
         self.owned = [self.local] if isinstance(where, str) else []
         if isinstance(chosen, str):
             self.owned.append(self.shared)
@@ -106,6 +109,7 @@ class Judge:
             if hasattr(observer, "watch") and hasattr(self.shared, "counts"):
                 observer.watch(self.shared.counts)
         self._ashared = asynchronous(self.shared)
+        self._aleased = asynchronous(self.leased)
         self.overrides = LiveOverrides()
         """Those of code."""
         stored: LiveOverrides | None = getattr(self.shared, "overrides", None)
@@ -192,11 +196,14 @@ class Judge:
         self._shedding.close()
 
     def _warn_if_not_shared(self) -> None:
-        if not self._warned_not_shared and any(
-            rule.scope == "global" for rule in self.policy.rules
-        ):
-            self._warned_not_shared = True
-            log.warning("no store is set, so rules of scope global count on this machine only")
+        if self._warned_not_shared:
+            return
+        for scope in ("global", "leased"):
+            if any(rule.scope == scope for rule in self.policy.rules):
+                self._warned_not_shared = True
+                log.warning(
+                    "no store is set, so rules of scope %s count on this machine only", scope
+                )
 
     def check(self, request: Request) -> Verdict:
         """Whether every rule lets the request pass; if one denies, none is charged."""
@@ -213,17 +220,20 @@ class Judge:
         if refusing is not None:
             return self._refuse(refusing, match, charges, now, policy, request)
         if match.one_call or (self.one_store and not match.shadows):
-            store = self.shared if match.shared else self.local
+            store = self.shared if match.shared else self.leased if match.leased else self.local
             return self._conclude(match, store.decide(charges, now), policy, request, charges)
         decisions = self._decide_here(match, charges, now)
-        there = self._charges_there(match, charges, decisions)
-        if there:
+        for there, places in self._stages(match, decisions):
             try:
-                answers = self.shared.decide(there, now)
+                answers = there.decide([charges[place] for place in places], now)
             except Exception:
-                self._give_back(charges, decisions, now)
+                for store, verb, args in self._give_back(match, charges, decisions, now):
+                    getattr(store, verb)(*args)
                 raise
-            self._add_shared(match, charges, decisions, answers, now)
+            if not all(answers):
+                for store, verb, args in self._give_back(match, charges, decisions, now):
+                    getattr(store, verb)(*args)
+            decisions.update(zip(places, answers, strict=True))
         for place, store in self._shadows(match, charges, decisions, now):
             (decisions[place],) = store.decide([charges[place]], now)
         return self._conclude_some(match, decisions, policy, request, charges)
@@ -245,18 +255,26 @@ class Judge:
         if refusing is not None:
             return self._refuse(refusing, match, charges, now, policy, request)
         if match.one_call:
-            decided = self._ashared.decide(charges, now) if match.shared else None
-            answers = self.local.decide(charges, now) if decided is None else await decided
+            if match.shared or match.leased:
+                side = self._ashared if match.shared else self._aleased
+                answers = await side.decide(charges, now)
+            else:
+                answers = self.local.decide(charges, now)
             return self._conclude(match, answers, policy, request, charges)
         decisions = self._decide_here(match, charges, now)
-        there = self._charges_there(match, charges, decisions)
-        if there:
+        for there, places in self._stages(match, decisions):
             try:
-                answers = await self._ashared.decide(there, now)
+                answers = await asynchronous(there).decide(
+                    [charges[place] for place in places], now
+                )
             except Exception:
-                self._give_back(charges, decisions, now)
+                for store, verb, args in self._give_back(match, charges, decisions, now):
+                    await getattr(asynchronous(store), verb)(*args)
                 raise
-            self._add_shared(match, charges, decisions, answers, now)
+            if not all(answers):
+                for store, verb, args in self._give_back(match, charges, decisions, now):
+                    await getattr(asynchronous(store), verb)(*args)
+            decisions.update(zip(places, answers, strict=True))
         for place, store in self._shadows(match, charges, decisions, now):
             (decisions[place],) = await asynchronous(store).decide([charges[place]], now)
         return self._conclude_some(match, decisions, policy, request, charges)
@@ -352,34 +370,36 @@ class Judge:
         answers = self.local.decide([charges[place] for place in places], now)
         return dict(zip(places, answers, strict=True))
 
-    def _charges_there(
-        self, match: Match, charges: list[Charge], decisions: dict[int, Decision]
-    ) -> list[Charge]:
-        """For the shared store; none if a local rule denies."""
-        if self.one_store or not all(decisions.values()):
-            return []
-        return [charges[place] for place in match.shared]
+    def _stages(
+        self, match: Match, decisions: dict[int, Decision]
+    ) -> Iterator[tuple[Store, tuple[int, ...]]]:
+        """The stores that are still to be asked, each if all before it let pass: from the nearest to the furthest."""
+        if self.one_store:
+            return
+        for store, places in ((self.leased, match.leased), (self.shared, match.shared)):
+            if places and all(decisions.values()):
+                yield store, places
 
-    def _add_shared(
+    def _give_back(
         self,
         match: Match,
         charges: list[Charge],
         decisions: dict[int, Decision],
-        answers: list[Decision],
         now: int | None,
-    ) -> None:
-        if not all(answers):
-            self._give_back(charges, decisions, now)
-        decisions.update(zip(match.shared, answers, strict=True))
-
-    def _give_back(
-        self, charges: list[Charge], decisions: dict[int, Decision], now: int | None
-    ) -> None:
-        """The shared store denied or failed: what the local rules were charged comes back."""
+    ) -> Iterator[StoreCall]:
+        """A store denied or failed: what those before it were charged comes back."""
         for place, decision in decisions.items():
-            meter, key, _ = charges[place]
-            self.local.refund([charges[place]], decision.at, now)
-            (decisions[place],) = self.local.peek([(meter, key, 0)], now)
+            meter, key, cost = charges[place]
+            if self._store_of(match.rules[place]) is self.local:
+                self.local.refund([charges[place]], decision.at, now)
+                (decisions[place],) = self.local.peek([(meter, key, 0)], now)
+            else:
+                yield StoreCall(
+                    self.leased, refund_verb(decision), ([charges[place]], decision.at, now)
+                )
+                _, remaining, _, reset_us, _ = decision.outcome
+                outcome = (True, remaining + cost, 0, reset_us, 0)
+                decisions[place] = decision._replace(outcome=outcome)
 
     def _shadows(
         self,
@@ -478,7 +498,9 @@ class Judge:
         return Decision(REFUSED, rule.meter.params.limit, NO_IDENTITY, rule.cost, at)
 
     def _store_of(self, rule: Rule) -> Store:
-        return self.local if rule.scope in HERE else self.shared
+        if rule.scope in HERE:
+            return self.local
+        return self.leased if rule.scope == LEASED else self.shared
 
     def _notify(self, verdict: Verdict) -> None:
         for observer in self.observers:

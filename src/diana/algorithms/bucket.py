@@ -152,6 +152,17 @@ def bucket_params(scale: Scale, capacity: int, free: int, ceiling: int) -> Bucke
     return BucketParams(capacity, free, per, leak, drain, tick, limit, ceiling, hot)
 
 
+def with_room(params: BucketParams, times: int) -> BucketParams:
+    """The same rate with so many times the capacity; the same if that is too large to count."""
+    scale = Scale(params.per, params.leak, params.tick)
+    try:
+        return bucket_params(
+            scale, times * params.capacity, times * params.capacity, times * params.ceiling
+        )
+    except ConfigError:
+        return params
+
+
 def decide(
     state: Numbers | None, params: BucketParams, cost: int, now: int
 ) -> tuple[Numbers | None, tuple[bool, int, int, int, int]]:

@@ -80,6 +80,9 @@ class LeakyBucket:
         }
         return slowed(limit, nodes, weight), {**options, **places}
 
+    not_leased = (
+        "it releases requests at a steady rate, and permits handed out in advance are used at once"
+    )
     lua = bucket.LUA
     kernel = "bucket"
     decide = staticmethod(bucket.decide)

@@ -81,6 +81,9 @@ class SlidingLog:
             )
         return LogParams(limit.rpu, limit.unit_us)
 
+    not_leased = (
+        "it counts each request at its own moment, and of permits only their report is known"
+    )
     keeps_log = True
     lua = LUA
     kernel = "sliding log"

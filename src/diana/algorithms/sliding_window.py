@@ -15,9 +15,10 @@ s modulo slices + 1. A slice leaves when its place is needed again.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from diana.core.charge import WHOLE
 from diana.core.contracts import Algorithm, Numbers
 from diana.core.decision import NEVER
 from diana.core.duration import SECOND_US
@@ -132,6 +133,10 @@ class SlidingWindow:
             ring[place] -= back
             total -= back
         return (last, total, *ring)
+
+    @staticmethod
+    def uncapped(params: SlidingParams) -> SlidingParams:
+        return replace(params, limit=WHOLE // 2)
 
     @staticmethod
     def promise(params: SlidingParams, interval_us: int) -> int:

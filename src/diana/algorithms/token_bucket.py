@@ -55,6 +55,11 @@ class TokenBucket:
         burst = options.get("burst", limit.rpu)
         return slowed(limit, nodes, weight), {"burst": max(1, burst * weight // nodes)}
 
+    @staticmethod
+    def uncapped(params: bucket.BucketParams) -> bucket.BucketParams:
+        """Twice the room. What is found above the limit is cut off when it is next read, as after an edit."""
+        return bucket.with_room(params, 2)
+
     lua = bucket.LUA
     kernel = "bucket"
     decide = staticmethod(bucket.decide)

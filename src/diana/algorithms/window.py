@@ -16,9 +16,10 @@ A state is (start, count). Both alignments agree on when it counts, now - start 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from diana.core.charge import WHOLE
 from diana.core.contracts import Algorithm, Numbers
 from diana.core.decision import NEVER
 from diana.core.duration import SECOND_US
@@ -57,6 +58,15 @@ end
 """
 
 
+LUA_LEASE_END = """
+function(state, params, now)
+  local limit, unit, at_epoch = unpack(params)
+  if state and state[2] > 0 and now - state[1] < unit and state[1] - now <= SECOND then return state[1] + unit end
+  if at_epoch == 1 then return now - math.fmod(now, unit) + unit end
+end
+"""
+
+
 class Window:
     code = "W"
     spelling = "window"
@@ -72,6 +82,7 @@ class Window:
 
     lua = LUA
     kernel = "window"
+    lua_lease_end = LUA_LEASE_END
 
     @staticmethod
     def decide(
@@ -100,6 +111,17 @@ class Window:
         start, count = state
         counts = start <= at and max(at, now) - start < params.unit
         return (start, max(0, count - cost)) if counts else state
+
+    @staticmethod
+    def uncapped(params: WindowParams) -> WindowParams:
+        return replace(params, limit=WHOLE // 2)
+
+    @staticmethod
+    def lease_end(state: Numbers | None, params: WindowParams, now: int) -> int | None:
+        """When the window is over in which a permit is used now; None if that begins with its report."""
+        if state is not None and state[1] and -SECOND_US <= now - state[0] < params.unit:
+            return state[0] + params.unit
+        return now - now % params.unit + params.unit if params.at_epoch else None
 
     @staticmethod
     def promise(params: WindowParams, interval_us: int) -> int:

@@ -14,6 +14,8 @@ MOST_PICKED = 64
 
 HERE = ("local", "divided")
 """Scopes that count in the local store."""
+LEASED = "leased"
+"""Of the fleet, with permits that are here in advance."""
 
 _NONE: frozenset[str] = frozenset()
 
@@ -32,7 +34,7 @@ class Announcement(NamedTuple):
 class Match:
     """Rules in the order in which they are asked. One and the same for all paths that the same rules cover.
 
-    `local` and `shared` are the places of the enforced rules by the store that counts for them, `shadows` those of the others.
+    `local`, `leased` and `shared` are the places of the enforced rules by the store that counts for them, `shadows` those of the others.
     """
 
     __slots__ = (
@@ -43,6 +45,7 @@ class Match:
         "by_outcome",
         "enforced",
         "kinds",
+        "leased",
         "local",
         "meters",
         "one_call",
@@ -65,7 +68,10 @@ class Match:
         self.enforced = _places(rule.mode == "enforce" for rule in rules)
         self.shadows = _places(rule.mode != "enforce" for rule in rules)
         self.local = tuple(place for place in self.enforced if rules[place].scope in HERE)
-        self.shared = tuple(place for place in self.enforced if rules[place].scope not in HERE)
+        self.leased = tuple(place for place in self.enforced if rules[place].scope == LEASED)
+        self.shared = tuple(
+            place for place in self.enforced if rules[place].scope not in (*HERE, LEASED)
+        )
         self.meters = tuple([rule.meter for rule in rules])
         """The rules' own; a request may be asked under others."""
         self.varies = any(rule.varies or rule.scope == "divided" for rule in rules)
@@ -76,7 +82,8 @@ class Match:
         """Each with whether it leaves some clients alone, and what is wanted of it for every request: its key, its meter, its cost."""
         self.by_outcome = any(rule.charge_on is not None for rule in rules)
         """Some charge by the answer's status."""
-        self.one_call = not self.shadows and not (self.local and self.shared)
+        kinds = sum(map(bool, (self.local, self.leased, self.shared)))
+        self.one_call = not self.shadows and kinds <= 1
         """One question to one store answers for all of them."""
         self.kinds: frozenset[str] = _NONE
         """Identities that code may have to find for them."""

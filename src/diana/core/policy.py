@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from diana.core.address import Proxies
 from diana.core.errors import ConfigError
 from diana.core.filter import FilterLine
+from diana.core.lease import LeaseTerms
 from diana.core.match import Match
 from diana.core.mount import Readings, readings_under_mounts
 from diana.core.path import Reading, path_of_segments, readings_of_path, words_of_path
@@ -55,6 +56,7 @@ class Settings:
     """How many share a limit, while it is not known."""
     weight: int | None = None
     """Of this node, when a limit is divided."""
+    lease: LeaseTerms = field(default_factory=LeaseTerms)
     rules_from: RulesFrom | None = None
     proxies: Proxies = field(default_factory=Proxies)
     identity: Mapping[str, Any] = field(default_factory=dict)

@@ -19,6 +19,7 @@ from diana.core.address import Proxies
 from diana.core.contracts import Algorithm
 from diana.core.duration import micros_from_spelling, spelling_from_micros
 from diana.core.errors import ConfigError, shown
+from diana.core.lease import LeaseTerms, why_not_leased
 from diana.core.limit import Limit
 from diana.core.meter import Meter, escaped, meter_from_limit
 from diana.core.plugins import algorithm_from_spelling
@@ -49,14 +50,8 @@ FIELDS_OF_EVERY_RULE = {
 EXAMPLES = {"unit": "unit: minute", "rpu": "rpu: 100"}
 EVERYWHERE = url_from_spelling("/")
 NEEDS_RESTART = (
-    "store",
-    "local_store",
-    "store_budget_us",
-    "namespace",
-    "nodes",
-    "weight",
-    "rules_from",
-)
+    "store", "local_store", "store_budget_us", "namespace", "nodes", "weight", "lease", "rules_from",
+)  # fmt: skip
 """Settings that stay as they were at the start."""
 
 
@@ -241,6 +236,10 @@ class _Compiler:
                 known = ", ".join(algorithm.options) or "no fields of its own"
                 said = f"{name} is foreign to {algorithm.spelling} ({algorithm.code}), which has {known}; remove it"
                 self._mistakes.add(merged.wrong(name, said))
+        why_not = why_not_leased(algorithm) if merged.value("scope") == "leased" else None
+        if why_not is not None:
+            said = f"{algorithm.spelling} ({algorithm.code}) cannot be leased: {why_not}; write scope: global, or algo: TB, W or SW"
+            self._mistakes.add(merged.wrong("scope", said))
         options = {name: field.value for name, field in merged.options(algorithm).items()}
         unit, rpu = merged.value("unit"), merged.value("rpu")
         if unit is None or rpu is None or None in options.values():
@@ -357,6 +356,7 @@ class _Compiler:
             namespace=value("namespace", "diana"),
             nodes=value("nodes", None),
             weight=value("weight", None),
+            lease=_lease_terms(value("lease", {})),
             rules_from=value("rules_from", None),
             proxies=proxies,
             identity={name: _as_written(field.value) for name, field in identity.items()},
@@ -413,6 +413,14 @@ class _Compiler:
         self._mistakes.add(
             ConfigError(message, line=place.line, column=place.column, path=place.path)
         )
+
+
+def _lease_terms(written: dict[str, Field]) -> LeaseTerms:
+    terms = LeaseTerms()
+    return LeaseTerms(
+        written["start"].value if "start" in written else terms.start_percent,
+        written["ttl"].value if "ttl" in written else terms.ttl_us,
+    )
 
 
 def _as_written(value: Any) -> Any:

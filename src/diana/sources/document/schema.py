@@ -43,9 +43,11 @@ from diana.sources.document.values import (
     algorithm,
     answer_body,
     budget,
+    lease_ttl,
     methods,
     mount,
     namespace,
+    percent,
     rule_name,
     scope,
     status,
@@ -54,7 +56,8 @@ from diana.sources.document.values import (
 from diana.sources.document.yaml_tree import Mapping, Node, Sequence, drain
 
 SETTINGS = (
-    "store", "local_store", "store_budget", "namespace", "nodes", "weight", "rules_from", "identity", "missing", "response", "filters",
+    "store", "local_store", "store_budget", "namespace", "nodes", "weight", "lease", "rules_from",
+    "identity", "missing", "response", "filters",
     "mounts", "dashboard",
 )  # fmt: skip
 """Of a node's own file; the rest may come from elsewhere."""
@@ -148,6 +151,7 @@ class _Schema:
             "namespace": namespace,
             "nodes": whole(1, 100_000),
             "weight": whole(1, 1_000),
+            "lease": self._lease,
             "rules_from": self._rules_from,
             "identity": self._identity,
             "missing": choice(*MISSING),
@@ -275,6 +279,10 @@ class _Schema:
             ),
         }
         return fields(mapping(node, "identity"), path, readers, self._mistakes)
+
+    def _lease(self, node: Node, path: str) -> dict[str, Field]:
+        readers: dict[str, Read] = {"start": percent, "ttl": lease_ttl}
+        return fields(mapping(node, "lease"), path, readers, self._mistakes)
 
     def _response(self, node: Node, path: str) -> dict[str, Field]:
         readers: dict[str, Read] = {

@@ -9,6 +9,7 @@ from typing import Any
 
 from diana.core.duration import micros_from_spelling
 from diana.core.errors import ConfigError, shown
+from diana.core.lease import LONGEST_US, SHORTEST_US
 from diana.core.path import Reading
 from diana.core.plugins import algorithm_from_spelling
 from diana.core.rule import Body
@@ -26,11 +27,7 @@ def algorithm(node: Node, path: str) -> Any:
 
 
 def scope(node: Node, path: str) -> str:
-    if text(node, path).lower() == "leased":
-        raise ConfigError(
-            "scope leased is not built yet in this version; write local, global or divided"
-        )
-    return str(choice("local", "global", "divided")(node, path))
+    return str(choice("local", "global", "leased", "divided")(node, path))
 
 
 def url_pattern(node: Node, path: str) -> Any:
@@ -83,6 +80,23 @@ def budget(node: Node, path: str) -> int:
     micros = micros_from_spelling(str(duration(node, path)))
     if not 1_000 <= micros <= 10_000_000:
         raise ConfigError("no request should wait so for a store; write from 1ms to 10s")
+    return micros
+
+
+def percent(node: Node, path: str) -> int:
+    """`10%`."""
+    word = text(node, path)
+    number = word.removesuffix("%").strip()
+    if not number.isascii() or not number.isdecimal() or not 1 <= int(number[:4]) <= 100:
+        raise ConfigError(f"{shown(word)} is no share of a limit; write from 1% to 100%")
+    return int(number)
+
+
+def lease_ttl(node: Node, path: str) -> int:
+    """For how long permits are held, in µs."""
+    micros = micros_from_spelling(str(duration(node, path)))
+    if not SHORTEST_US <= micros <= LONGEST_US:
+        raise ConfigError("permits are held for a moment; write from 100ms to 60s")
     return micros
 
 

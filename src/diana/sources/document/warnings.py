@@ -10,6 +10,7 @@ from diana.core.tree import SegmentTree
 from diana.core.url import Url
 from diana.sources.document.schema import RulesFile
 
+OF_FLEET = ("global", "leased")
 CHOSEN_BY_CLIENTS = {"account": "header X-Account-Id", "device": "header X-Device-Id"}
 """Who is asking, if the file does not say."""
 
@@ -55,9 +56,9 @@ def _scopes_that_were_not_meant(file: RulesFile, rules: list[Rule]) -> Iterator[
                 "write scope: local or scope: global",
                 fields.place,
             )
-        elif "store" not in file.settings and scope is not None and scope.value == "global":
+        elif "store" not in file.settings and scope is not None and scope.value in OF_FLEET:
             yield Warning(
-                "scope is global but no store is set, so it counts on this machine only; write store: URL",
+                f"scope is {scope.value} but no store is set, so it counts on this machine only; write store: URL",
                 fields.place,
             )
             return

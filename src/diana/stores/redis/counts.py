@@ -9,6 +9,9 @@ COUNTED = {
     "degraded": "requests decided here because the store was out of reach",
     "breaker_opened": "times a server was lost",
     "breaker_closed": "times a server came back",
+    "leased": "requests decided from a lease, without a trip",
+    "lease_asks": "asks for permits, ahead of need",
+    "lease_permits": "permits that they brought",
     "settled": "requests admitted here meanwhile and charged to the store afterwards",
 }
 

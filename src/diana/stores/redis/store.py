@@ -20,6 +20,7 @@ from diana.core.decision import Decision
 from diana.core.division import Shares, share_without_registry
 from diana.core.errors import ConfigError, shown
 from diana.core.exchange import adrive, drive
+from diana.core.lease import LeaseTerms
 from diana.core.meter import Meter
 from diana.core.terms import LiveOverrides
 from diana.processes import is_about_to_fork
@@ -33,6 +34,9 @@ from diana.stores.redis.decide import Decider, JobSteps, WaitForServers
 from diana.stores.redis.deny_cache import DenyCache
 from diana.stores.redis.fallback import Fallback
 from diana.stores.redis.jobs import Job, asend, running_loop, send
+from diana.stores.redis.leases.decide import LeaseDecider
+from diana.stores.redis.leases.side import LeaseSide
+from diana.stores.redis.leases.store import LeasedStore
 from diana.stores.redis.protocol.wire import Plans
 from diana.stores.redis.url import Address, address_from_url, namespace_from_spelling
 
@@ -45,7 +49,7 @@ T = TypeVar("T")
 
 class RedisStore:
     shared = True
-    settings = ("namespace", "budget_us", "nodes", "weight", "zone")
+    settings = ("namespace", "budget_us", "nodes", "weight", "zone", "lease")
 
     def __init__(
         self,
@@ -56,6 +60,7 @@ class RedisStore:
         nodes: int | None = None,
         weight: int | None = None,
         zone: Zone | None = None,
+        lease: LeaseTerms | None = None,
     ) -> None:
         """`zone`: what the processes of this machine count in together; then they are one node, and without the store count there."""
         said = where if isinstance(where, Address) else Address("client", ())
@@ -65,6 +70,7 @@ class RedisStore:
         """Seconds."""
         self._where = where
         self._zone = zone
+        self._terms = lease or LeaseTerms()
         self.shares = Shares(
             share_without_registry(weight or said.weight or 1, nodes or said.nodes or 1)
         )
@@ -76,6 +82,8 @@ class RedisStore:
         if not is_about_to_fork():
             self._keeper.ensure()
         self.asynchronous = AsyncRedisStore(self)
+        self.leased = LeasedStore(self)
+        """Where rules of scope leased count."""
         _stores.add(self)
 
     @classmethod
@@ -102,27 +110,28 @@ class RedisStore:
         decider, budget = self.decider(), Budget(self.budget)
         question = decider.prepare(charges, now)
         if question is None:
-            return self._drive(decider.decide(charges, now), budget)
+            return self.drive(decider.decide(charges, now), budget)
         reply = question.server.ask(question.ask, budget)
         decisions = decider.conclude(question, reply, charges)
         if decisions is None:
-            return self._drive(decider.conclude_slowly(question, reply, charges, now), budget)
+            return self.drive(decider.conclude_slowly(question, reply, charges, now), budget)
         return decisions
 
     def peek(self, charges: Charges, now: int | None = None) -> list[Decision]:
-        return self._drive(self.decider().peek(charges, now))
+        return self.drive(self.decider().peek(charges, now))
 
     def refund(self, charges: Charges, at: int, now: int | None = None) -> None:
-        self._drive(self.decider().refund(charges, at, now))
+        self.drive(self.decider().refund(charges, at, now))
 
     def refund_here(self, charges: Charges, at: int, now: int | None = None) -> None:
         """Of degraded decisions: the store knows nothing of them, unless they were settled since."""
-        self._drive(self.decider().refund(charges, at, now, here=True))
+        self.drive(self.decider().refund(charges, at, now, here=True))
 
     def reset(self, meter: Meter, key: str) -> None:
-        self._drive(self.decider().reset(meter, key))
+        self.drive(self.decider().reset(meter, key))
 
     def close(self) -> None:
+        self._leases.close()
         self._keeper.close()
 
     @property
@@ -133,13 +142,21 @@ class RedisStore:
 
     def counts(self) -> dict[str, int]:
         """How often what happened since it was opened."""
-        return self._counts.shown()
+        decided = self._leases.table.decided
+        shown = self._counts.shown()
+        return {**shown, "decisions": shown["decisions"] + decided, "leased": decided}
 
     def decider(self) -> Decider:
         """This process's own. A server may fork in C, unseen by Python, so the process is compared on each use."""
         if self._pid != getpid():
             self._restart()
         return self._decider
+
+    def lease_decider(self) -> LeaseDecider:
+        """The same for permits that are leased."""
+        if self._pid != getpid():
+            self._restart()
+        return self._leases.decider
 
     def wait_for_servers(self, budget: Budget) -> list[Any]:
         """Looked at now and then: it is waited for once in the life of a store."""
@@ -157,7 +174,7 @@ class RedisStore:
         self._keeper.has_looked = True
         return []
 
-    def _drive(self, steps: JobSteps[T], budget: Budget | None = None) -> T:
+    def drive(self, steps: JobSteps[T], budget: Budget | None = None) -> T:
         budget = Budget(self.budget) if budget is None else budget
 
         def perform(step: Sequence[Job] | WaitForServers) -> list[Any]:
@@ -201,7 +218,10 @@ class RedisStore:
             keeper = ClientKeeper(self._where, count, deny_cache.clear)
         self._keeper = keeper
         self._decider = Decider(keeper, plans, deny_cache, fallback, count)
-        self._finalizer = weakref.finalize(self, keeper.stop)
+        self._leases = LeaseSide(
+            keeper, self._terms, self.shares, fallback, self.budget, self._counts.add
+        )
+        self._finalizer = weakref.finalize(self, _stop, keeper, self._leases)
         self._restarting = threading.Lock()
         self._pid = getpid()
 
@@ -213,6 +233,7 @@ class RedisStore:
         if self._pid != getpid():
             self._finalizer.detach()
             self._keeper.abandon()
+            self._leases.abandon()
             self._start()
         if taken:
             restarting.release()
@@ -235,29 +256,29 @@ class AsyncRedisStore:
         decider, budget = self._store.decider(), Budget(self._store.budget)
         question = decider.prepare(charges, now)
         if question is None:
-            return await self._drive(decider.decide(charges, now), budget)
+            return await self.drive(decider.decide(charges, now), budget)
         reply = await question.server.line_of(running_loop()).ask(question.ask, budget)
         decisions = decider.conclude(question, reply, charges)
         if decisions is None:
-            return await self._drive(decider.conclude_slowly(question, reply, charges, now), budget)
+            return await self.drive(decider.conclude_slowly(question, reply, charges, now), budget)
         return decisions
 
     async def peek(self, charges: Charges, now: int | None = None) -> list[Decision]:
-        return await self._drive(self._store.decider().peek(charges, now))
+        return await self.drive(self._store.decider().peek(charges, now))
 
     async def refund(self, charges: Charges, at: int, now: int | None = None) -> None:
-        await self._drive(self._store.decider().refund(charges, at, now))
+        await self.drive(self._store.decider().refund(charges, at, now))
 
     async def refund_here(self, charges: Charges, at: int, now: int | None = None) -> None:
-        await self._drive(self._store.decider().refund(charges, at, now, here=True))
+        await self.drive(self._store.decider().refund(charges, at, now, here=True))
 
     async def reset(self, meter: Meter, key: str) -> None:
-        await self._drive(self._store.decider().reset(meter, key))
+        await self.drive(self._store.decider().reset(meter, key))
 
     async def close(self) -> None:
         await asyncio.to_thread(self._store.close)
 
-    async def _drive(self, steps: JobSteps[T], budget: Budget | None = None) -> T:
+    async def drive(self, steps: JobSteps[T], budget: Budget | None = None) -> T:
         budget = Budget(self._store.budget) if budget is None else budget
 
         async def perform(step: Sequence[Job] | WaitForServers) -> list[Any]:
@@ -275,12 +296,18 @@ def _let_go_of_parents() -> None:
     """A child holds no connection of its parent, not even until it first asks."""
     for store in list(_stores):
         store._keeper.abandon()
+        store._leases.abandon()
     for half_open in list(opening):
         half_open.close()
 
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_let_go_of_parents)
+
+
+def _stop(keeper: Keeper | ClientKeeper, leases: LeaseSide) -> None:
+    leases.stop()
+    keeper.stop()
 
 
 def _check(namespace: Any, budget_us: Any, nodes: Any, weight: Any) -> None:

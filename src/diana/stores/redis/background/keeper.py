@@ -136,6 +136,14 @@ class Keeper:
         """Make a limit known to other gateways."""
         self._publisher.add_limit(key, meter)
 
+    @property
+    def node_id(self) -> str:
+        return self._membership.id
+
+    def tell_of_leases(self, told: Callable[[], dict[str, int]]) -> None:
+        """With every heartbeat: what this node holds."""
+        self._membership.leases = told
+
     def slot_of(self, key: bytes) -> int:
         return slot_of_key(key) if self.topology.has_slots else 0
 

@@ -9,7 +9,7 @@ import json
 import os
 import platform
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from diana.stores.redis.connection.budget import Budget
@@ -32,6 +32,12 @@ class Node(NamedTuple):
     silent_ms: int
     """Since when nothing was heard of it."""
     weight: int = 1
+    leased: int = 0
+    """Counters of which it holds permits in advance."""
+    held: int = 0
+    """Such permits."""
+    used: int = 0
+    """Those that it used, since it lives."""
 
 
 class Fleet(NamedTuple):
@@ -58,6 +64,8 @@ class Membership:
         """A zone has other processes: it is gone when none of them is heard of."""
         self._weight = weight
         self._about = {"host": platform.node(), "pid": os.getpid(), "weight": weight}
+        self.leases: Callable[[], dict[str, int]] = dict
+        """What it holds of leased limits."""
 
     def beat(self) -> Exchange:
         """Gives the Fleet."""
@@ -70,7 +78,12 @@ class Membership:
         reply = yield from call_script(
             scripts()["beat"],
             self.keys,
-            (self.id, json.dumps(self._about), silence_ms, self._weight),
+            (
+                self.id,
+                json.dumps({**self._about, "leases": self.leases()}),
+                silence_ms,
+                self._weight,
+            ),
         )
         return Fleet(max(1, reply[0]), max(self._weight, reply[2]))
 
@@ -108,4 +121,5 @@ def _nodes(heard: list[bytes], words: dict[bytes, bytes], now_ms: int) -> Iterat
             int(said.get("pid", 0)),
             silent_ms,
             int(said.get("weight", 1)),
+            *(int(said.get("leases", {}).get(name, 0)) for name in ("keys", "held", "used")),
         )

@@ -39,8 +39,10 @@ class Breaker:
         count: Callable[..., None],
         when_opened: Callable[[], None],
         wake: Callable[[], None],
+        clock: Callable[[], float] = monotonic,
     ) -> None:
         """`wake`: the background thread of this server."""
+        self._clock = clock
         self.is_open = False
         self.heard = 0.0
         """When the server last said anything, on any connection, by the monotonic clock."""
@@ -79,7 +81,7 @@ class Breaker:
         if isinstance(error, Nonsense | Refused):
             self.open(error)
         elif isinstance(error, NoReply | TooLate):
-            now = monotonic()
+            now = self._clock()
             self._failing_since = self._failing_since or now
             self._failed += 1
             silent = isinstance(error, Overrun) and self.heard < sent
@@ -99,7 +101,7 @@ class Breaker:
         A server that was heard a moment ago may have lost no more than the replies that it takes to open one.
         """
         silent = not isinstance(reason, Unreachable) or reason.silent
-        if not silent or monotonic() - self.heard >= SILENT_SECONDS:
+        if not silent or self._clock() - self.heard >= SILENT_SECONDS:
             self.open(reason)
 
     def open(self, reason: Exception) -> None:

@@ -106,6 +106,7 @@ class Acquire:
         "_keys",
         "_length",
         "_now",
+        "_script",
         "_sent",
         "_tag",
         "_waiting",
@@ -120,8 +121,10 @@ class Acquire:
         now: int | None,
         waiting: TimeLeft,
         count: int = 1,
+        script: Script | None = None,
     ) -> None:
-        """`count`: how many requests these are."""
+        """`count`: how many requests these are. Another script must take the same first words, and give as many answers."""
+        self._script = scripts()["acquire"] if script is None else script
         self._clock = clock
         self._keys = keys
         self._argv = requests
@@ -142,7 +145,7 @@ class Acquire:
         else:
             times = (b"%d" % self._now, b"")
         argv = (*times, self._tag, *self._argv)
-        self._words = words_of_call(scripts()["acquire"], self._keys, argv)
+        self._words = words_of_call(self._script, self._keys, argv)
         return self._words
 
     def read(self, reply: Any) -> list[Any] | None:
@@ -160,7 +163,7 @@ class Acquire:
 
     def go_on(self, reply: Any, asking: bool = False) -> Exchange:
         """Gives what `read` gives, in all other cases."""
-        script = scripts()["acquire"]
+        script = self._script
         for lenience_us in (*LENIENCE_US, None):
             reply = yield from finish_call(script, self._words, reply, asking)
             answer = self.read(reply)
@@ -184,9 +187,10 @@ def acquire(
     waiting: TimeLeft,
     asking: bool = False,
     count: int = 1,
+    script: Script | None = None,
 ) -> Exchange:
     """Decide one request; gives the time and what the script says to it."""
-    call = Acquire(clock, keys, requests, now, waiting, count)
+    call = Acquire(clock, keys, requests, now, waiting, count, script)
     reply = yield Command(call.words(), asking)
     answer = call.read(reply)
     return (yield from call.go_on(reply, asking)) if answer is None else answer

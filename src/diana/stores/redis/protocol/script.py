@@ -18,11 +18,13 @@ from typing import Any, NamedTuple
 
 from diana.core.charge import WHOLE
 from diana.core.contracts import Algorithm, State
+from diana.core.lease import why_not_leased
 from diana.core.limit import Limit
 from diana.core.log import Log, log_of, partial_log
 from diana.core.meter import Meter, Terms, params_of_tiers
 from diana.core.plugins import algorithms
 from diana.stores.redis.protocol.acquire_in_lua import ACQUIRE, IN_FULL, PRELUDE
+from diana.stores.redis.protocol.lease_in_lua import LEASE, STALE
 from diana.stores.redis.protocol.log_in_lua import LOG, LOG_AS_TEXT
 
 GRACE_MS = 1_000
@@ -221,6 +223,22 @@ def acquire_script(known: Iterable[Algorithm]) -> Script:
     return script("acquire", PRELUDE, constants, *choice, whole)
 
 
+def lease_script(known: Iterable[Algorithm]) -> Script:
+    """For all algorithms whose permits can be handed out in advance."""
+    kernels = []
+    for one in sorted(known, key=lambda one: one.code):
+        if why_not_leased(one) is None:
+            lua: Any = one
+            end = getattr(one, "lua_lease_end", "nil").strip()
+            kernels.append(f"if code == '{one.code}' then return {lua.lua.strip()}, {end} end")
+    constants = (
+        f"local GRACE = ARGV[1] == '' and {GRACE_MS} or {GIVEN_GRACE_MS}\n"
+        f"local TOO_LATE, STALE, WHOLE = {TOO_LATE}, {STALE}, {WHOLE}"
+    )
+    choice = ["local function kernel_of(code)", *kernels, "end"]
+    return script("lease", PRELUDE, constants, *choice, LEASE)
+
+
 def _kernel(algorithm: Any) -> str:
     """The kernel; whether its state is a log; and its refund, if it has one."""
     lua: str = algorithm.lua.strip()
@@ -245,6 +263,7 @@ def scripts() -> dict[str, Script]:
         script("beat", BEAT),
         script("override", OVERRIDE),
         script("changes", CHANGES),
+        lease_script(algorithms().values()),
     )
     return {one.name: one for one in all_of_them}
 

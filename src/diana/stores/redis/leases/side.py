@@ -1,0 +1,64 @@
+"""Leases in one process: the table, the thread that fills it, and the decisions it does not answer. Made anew after a fork."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from diana.core.division import Shares
+from diana.core.lease import LeaseTerms
+from diana.core.meter import Meter
+from diana.stores.clock import wall_us
+from diana.stores.redis.background.keeper import Keeper
+from diana.stores.redis.connection.client import ClientKeeper
+from diana.stores.redis.deny_cache import DenyCache
+from diana.stores.redis.fallback import Fallback
+from diana.stores.redis.leases.asking import WireLimits
+from diana.stores.redis.leases.decide import LeaseDecider
+from diana.stores.redis.leases.refiller import Refiller
+from diana.stores.redis.leases.table import LeaseTable
+from diana.stores.redis.protocol.wire import Plans
+
+
+class LeaseSide:
+    def __init__(
+        self,
+        keeper: Keeper | ClientKeeper,
+        terms: LeaseTerms,
+        shares: Shares,
+        fallback: Fallback,
+        budget: float,
+        count: Callable[..., None],
+    ) -> None:
+        def learn(key: bytes, used: int) -> None:
+            fallback.learn(key, used, wall_us())
+
+        limits = WireLimits()
+        self._refiller: Refiller | None = None
+        # Other gateways are not told of leased limits: they would not heed what nodes hold.
+        self.decider = LeaseDecider(keeper, Plans(_tell_nobody), DenyCache(), fallback, count)
+        if isinstance(keeper, Keeper):
+            refiller = Refiller(limits, keeper.server_of, keeper.look_around, budget, count)
+            self.table = LeaseTable(keeper.node_id, terms, shares, refiller.wake, learn)
+            self._refiller = refiller
+            refiller.table = self.table
+            keeper.tell_of_leases(self.table.told)
+        else:
+            self.table = LeaseTable("", terms, shares, None, learn)
+        self.decider.table, self.decider.limits = self.table, limits
+
+    def stop(self) -> None:
+        if self._refiller is not None:
+            self._refiller.stop()
+
+    def close(self) -> None:
+        """Give back what is held."""
+        if self._refiller is not None:
+            self._refiller.close()
+
+    def abandon(self) -> None:
+        if self._refiller is not None:
+            self._refiller.abandon()
+
+
+def _tell_nobody(_: bytes, __: Meter) -> None:
+    """Nothing is published."""

@@ -1,0 +1,365 @@
+"""All leases of this node, behind one lock, and which counters are hot enough for one.
+
+A counter is hot here when ten requests of one second had to ask the store for it: then it gets a lease, if its limit is fast enough for
+leases to save anything. One that nothing was asked of for a while gives back what it holds, and is as any other again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from heapq import heappop, heappush
+from time import monotonic_ns
+from typing import NamedTuple
+
+from diana.core.charge import ONE, Charges, checked_cost
+from diana.core.decision import Decision
+from diana.core.division import Shares
+from diana.core.duration import SECOND_US
+from diana.core.lease import LeaseTerms
+from diana.core.meter import Meter
+from diana.stores.clock import wall_us
+from diana.stores.lock import fork_safe_lock
+from diana.stores.redis.leases.lease import EMPTY_US, Lease, is_fast_enough
+from diana.stores.redis.leases.pool import Ask, Grant
+
+HOT = 10
+"""Requests in one second that had to ask."""
+MOST_LEASES = 10_000
+MOST_WATCHED = 20_000
+"""Counters without a lease of which something is remembered for a moment."""
+
+_new = tuple.__new__
+
+
+def monotonic_us() -> int:
+    return monotonic_ns() // 1_000
+
+
+class Asked(NamedTuple):
+    """An ask to be sent for a request; without a lease, a charge alone."""
+
+    lease: Lease | None
+    ask: Ask
+
+
+class Denial(NamedTuple):
+    """Of a counter without a lease."""
+
+    cost: int
+    until_us: int
+    retry_at_us: int
+    outcome: tuple[bool, int, int, int, int]
+
+
+class LeaseTable:
+    def __init__(
+        self,
+        node: str,
+        terms: LeaseTerms,
+        shares: Shares,
+        wake: Callable[[], None] | None,
+        learn: Callable[[bytes, int], None],
+        clock: Callable[[], int] = monotonic_us,
+    ) -> None:
+        """`wake` wakes the thread that renews leases; without one there are none. `learn` is told what is used of a counter, should the
+        store be lost. The clock is never set, and in µs."""
+        self._learn = learn
+        self.clock = clock
+        self.node = node
+        self._terms = terms
+        self._shares = shares
+        self._wake = wake
+        self._lock = fork_safe_lock()
+        # See MemoryStore: half the cost of a `with`.
+        self._taken, self._release = iter(self._lock.acquire, None), self._lock.release
+        self._by_id: dict[str, dict[str, Lease]] = {}
+        self._by_meter: dict[Meter, dict[str, Lease]] = {}
+        self._leases = 0
+        self._low: dict[Lease, None] = {}
+        """Those that ran low since the refiller last looked."""
+        self._agenda: list[tuple[int, int, Lease]] = []
+        self._scheduled: dict[Lease, int] = {}
+        self._order = 0
+        self._second = 0
+        self._asked: dict[bytes, int] = {}
+        """By counters without a lease: how often in this second."""
+        self._denied: dict[bytes, Denial] = {}
+        self._is_woken = False
+        self.decided = 0
+        """Requests that a lease has decided."""
+
+    def at_hand(self, charges: Charges) -> list[Decision] | None:
+        """All decided from leases, without a trip. None: some must be asked for, and nothing was taken."""
+        now = self.clock()
+        for _ in self._taken:
+            try:
+                if len(charges) > 1:
+                    return self._several_at_hand(charges, now)
+                meter, key, cost = charges[0]
+                leases = self._by_meter.get(meter)
+                lease = None if leases is None else leases.get(key)
+                if lease is None:
+                    return None
+                if cost is not ONE:
+                    checked_cost(cost)
+                if lease.take(cost, now):
+                    self.decided += 1
+                    if lease.permits <= lease.low and lease.is_due(now):
+                        self._notice(lease)
+                    outcome = lease.outcome()
+                else:
+                    denied = lease.denial(now)
+                    if denied is None:
+                        return None
+                    self.decided += 1
+                    outcome = denied
+                at = lease.server_us(now)
+                decision: Decision = _new(
+                    Decision, (outcome, meter.params.limit, key, cost, at, False)
+                )
+            finally:
+                self._release()
+            break
+        return [decision]
+
+    def _several_at_hand(self, charges: Charges, now: int) -> list[Decision] | None:
+        leases = [self._lease(meter, key) for meter, key, _ in charges]
+        taken: list[tuple[Lease, int]] = []
+        decisions: list[Decision] = []
+        known = True
+        for lease, (meter, key, cost) in zip(leases, charges, strict=True):
+            checked_cost(cost)
+            if lease is None:
+                known = False
+                break
+            outcome = None
+            if lease.take(cost, now):
+                taken.append((lease, cost))
+                outcome = lease.outcome()
+            else:
+                outcome = lease.denial(now)
+            if outcome is None:
+                known = False
+                break
+            at = lease.server_us(now)
+            decisions.append(Decision(outcome, meter.params.limit, key, cost, at))
+        if known and all(decisions):
+            self.decided += 1
+            for lease, _ in taken:
+                if lease.is_due(now):
+                    self._notice(lease)
+            return decisions
+        for lease, cost in taken:
+            lease.put_back(cost, now)
+        if not known:
+            for lease, cost in taken:
+                lease.wanted -= cost  # it is asked once more in a moment
+            return None
+        self.decided += 1
+        return [
+            _without_charge(decision, lease.holds(now) + lease.remaining)
+            if decision and lease
+            else decision
+            for decision, lease in zip(decisions, leases, strict=True)
+        ]
+
+    def claim(self, meter: Meter, key: str, wire_key: bytes, cost: int) -> Decision | Asked:
+        """A decision at hand, or what to ask for it."""
+        with self._lock:
+            now = self.clock()
+            lease = self._lease(meter, key)
+            if lease is None:
+                denied = self._known_denial(meter, key, wire_key, cost, now)
+                if denied is not None:
+                    return denied
+                lease = self._heat(meter, key, wire_key, now)
+                if lease is None:
+                    return Asked(None, Ask(cost=cost, ttl_us=self._terms.ttl_us))
+                lease.wanted = HOT
+                return Asked(lease, lease.begin(now, self._nodes, cost))
+            outcome = lease.outcome() if lease.take(cost, now) else lease.denial(now)
+            if outcome is not None:
+                if lease.is_due(now):
+                    self._notice(lease)
+                at = lease.server_us(now)
+                return Decision(outcome, meter.params.limit, key, cost, at)
+            if lease.in_flight:
+                return Asked(None, Ask(cost=cost, ttl_us=self._terms.ttl_us))
+            return Asked(lease, lease.begin(now, self._nodes, cost))
+
+    def settle(self, lease: Lease, grant: Grant | None, server_us: int) -> None:
+        """The reply to an ask."""
+        with self._lock:
+            now = self.clock()
+            lease.finish(grant, server_us, now)
+            if grant is not None:
+                self._learn(lease.wire_key, lease.meter.params.limit - grant.remaining)
+            self._schedule(lease, max(now + 1, lease.due_us()))
+
+    def lose(self, lease: Lease) -> None:
+        """An ask of which nothing is known, or that was never sent."""
+        with self._lock:
+            lease.lose()
+            self._schedule(lease, self.clock() + EMPTY_US)
+
+    def remember_denial(self, wire_key: bytes, cost: int, grant: Grant, sent_us: int) -> None:
+        """Of a counter without a lease: for at most 100 ms."""
+        outcome = (False, grant.remaining, grant.retry_us, grant.reset_us, 0)
+        until_us = sent_us + EMPTY_US
+        if 0 < grant.retry_us < EMPTY_US:
+            until_us = sent_us + grant.retry_us
+        with self._lock:
+            if len(self._denied) >= MOST_WATCHED:
+                self._denied.clear()
+            self._denied[wire_key] = Denial(cost, until_us, sent_us + grant.retry_us, outcome)
+
+    def put_back(self, meter: Meter, key: str, cost: int) -> bool:
+        """Into the live lease, if it has one that has not reported it yet."""
+        with self._lock:
+            lease = self._lease(meter, key)
+            return lease is not None and lease.put_back(cost, self.clock())
+
+    def outcome_at_hand(
+        self, meter: Meter, key: str, cost: int
+    ) -> tuple[tuple[bool, int, int, int, int], int] | None:
+        """What a charge would be told, and the store's time; None: the pool must be asked."""
+        with self._lock:
+            now = self.clock()
+            lease = self._lease(meter, key)
+            if lease is None:
+                return None
+            held = lease.holds(now)
+            at = lease.server_us(now)
+            if held >= cost:
+                _, _, _, reset_us, _ = lease.outcome()
+                return (True, lease.remaining + held - cost, 0, reset_us, 0), at
+            denied = lease.denial(now)
+            return None if denied is None else (denied, at)
+
+    def forget_empty(self, meter: Meter, key: str, wire_key: bytes) -> None:
+        with self._lock:
+            self._denied.pop(wire_key, None)
+            lease = self._lease(meter, key)
+            if lease is not None:
+                lease.forget_empty()
+
+    def due(self) -> tuple[list[tuple[Lease, Ask]], int]:
+        """What to ask now, ahead of need; and for how many µs there is nothing else to do."""
+        with self._lock:
+            now = self.clock()
+            self._is_woken = False
+            looked_at, self._low = list(self._low), {}
+            while self._agenda and self._agenda[0][0] <= now:
+                when, _, lease = heappop(self._agenda)
+                if self._scheduled.get(lease) == when:
+                    del self._scheduled[lease]
+                    looked_at.append(lease)
+            asks: list[tuple[Lease, Ask]] = []
+            for lease in looked_at:
+                if lease.is_due(now):
+                    if lease.is_idle(now):
+                        self._forget(lease)
+                    else:
+                        asks.append((lease, lease.begin(now, self._nodes)))
+                elif not lease.in_flight and lease not in self._scheduled:
+                    self._schedule(lease, max(now + 1_000, lease.due_us()))
+            pause = self._agenda[0][0] - now if self._agenda else SECOND_US
+            return asks, max(1_000, min(SECOND_US, pause))
+
+    def leave(self) -> list[tuple[Lease, Ask]]:
+        """Everything goes back: this node ends."""
+        with self._lock:
+            now = self.clock()
+            return [
+                (lease, lease.begin(now, 1, leave=True))
+                for lease in self._all()
+                if not lease.in_flight and not lease.is_idle(now)
+            ]
+
+    def told(self) -> dict[str, int]:
+        """How many counters are leased, what is held of them, and how much was taken from leases."""
+        with self._lock:
+            now = self.clock()
+            return {
+                "keys": self._leases,
+                "held": sum(lease.holds(now) for lease in self._all()),
+                "used": sum(lease.taken for lease in self._all()),
+            }
+
+    @property
+    def _nodes(self) -> int:
+        share = self._shares.share
+        return max(1, share.total // share.weight)
+
+    def _all(self) -> Iterator[Lease]:
+        for leases in self._by_id.values():
+            yield from leases.values()
+
+    def _lease(self, meter: Meter, key: str) -> Lease | None:
+        leases = self._by_meter.get(meter)
+        if leases is None:
+            leases = self._by_id.get(meter.id)
+            if leases is None:
+                return None
+            if len(self._by_meter) >= MOST_LEASES:
+                self._by_meter.clear()
+            self._by_meter[meter] = leases
+            for lease in leases.values():
+                lease.meter = meter  # the rule was edited: what is held stays
+        return leases.get(key)
+
+    def _heat(self, meter: Meter, key: str, wire_key: bytes, now: int) -> Lease | None:
+        """One more request that has to ask; a lease, if it is the tenth of this second."""
+        if self._wake is None or self._leases >= MOST_LEASES or not is_fast_enough(meter):
+            return None
+        second = now // SECOND_US
+        if second != self._second or len(self._asked) >= MOST_WATCHED:
+            self._second, self._asked = second, {}
+        times = self._asked[wire_key] = self._asked.get(wire_key, 0) + 1
+        if times < HOT:
+            return None
+        del self._asked[wire_key]
+        lease = Lease(self.node, meter, key, wire_key, self._terms, now)
+        leases = self._by_id.setdefault(meter.id, {})
+        leases[key] = self._by_meter.setdefault(meter, leases)[key] = lease
+        self._leases += 1
+        return lease
+
+    def _known_denial(
+        self, meter: Meter, key: str, wire_key: bytes, cost: int, now: int
+    ) -> Decision | None:
+        known = self._denied.get(wire_key)
+        if known is None:
+            return None
+        if now >= known.until_us or cost < known.cost:
+            del self._denied[wire_key]
+            return None
+        _, remaining, retry_us, reset_us, _ = known.outcome
+        if retry_us > 0:
+            retry_us = max(1, known.retry_at_us - now)
+        outcome = (False, remaining, retry_us, reset_us, 0)
+        return Decision(outcome, meter.params.limit, key, cost, wall_us())
+
+    def _forget(self, lease: Lease) -> None:
+        leases = self._by_id.get(lease.meter.id)
+        if leases is not None and leases.get(lease.key) is lease:
+            del leases[lease.key]
+            self._leases -= 1
+            self._scheduled.pop(lease, None)
+
+    def _notice(self, lease: Lease) -> None:
+        self._low[lease] = None
+        if not self._is_woken and self._wake is not None:
+            self._is_woken = True
+            self._wake()
+
+    def _schedule(self, lease: Lease, when_us: int) -> None:
+        self._order += 1
+        self._scheduled[lease] = when_us
+        heappush(self._agenda, (when_us, self._order, lease))
+
+
+def _without_charge(decision: Decision, remaining: int) -> Decision:
+    """What passes beside a denial is not charged."""
+    _, _, _, reset_us, _ = decision.outcome
+    return decision._replace(outcome=(True, remaining, 0, reset_us, 0))

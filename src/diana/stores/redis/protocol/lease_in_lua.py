@@ -1,0 +1,183 @@
+"""The pool of leases inside the server: `leases.pool.answer` in Lua.
+
+    KEYS  a counter; and who holds what of it
+    ARGV  now in µs, or "" for the server's own time; the latest time at which it may still write, or ""; a tag, `#` and anything, which
+          is given back behind the time; the algorithm's code; the numbers of its limit, and of the same uncapped, each as a JSON list;
+          the node ("": a charge without a lease), `1` to write or `0` to look; and in whole numbers: cost, seq, base, used, keep, want,
+          start, refill, ttl in µs, for how many ms what is held matters, and the most that can ever pass
+    gives now, the tag, and the eight numbers of a Grant; -3 and zeros, if a later ask of this node was answered before; -1 past the latest
+          time, and nothing is written
+
+What is held is a hash: of each node `seq,base,used,held,expires,ends`, and behind an empty name `held by all,the earliest of all ends,when
+a node last asked`. So nodes are looked at one by one only when one has come to its end, however many there are.
+"""
+
+from __future__ import annotations
+
+STALE = -3
+
+LEASE = """
+local now = tonumber(ARGV[1])
+if not now then
+  local time = call('TIME')
+  now = tonumber(time[1]) * 1000000 + tonumber(time[2])
+end
+local deadline = tonumber(ARGV[2])
+if deadline and now > deadline then return {now, ARGV[3], TOO_LATE} end
+
+local kernel, window_end = kernel_of(ARGV[4])
+if not kernel then return redis.error_reply('DIANA there is no leased algorithm ' .. ARGV[4]) end
+local params, uncapped = decode(ARGV[5]), decode(ARGV[6])
+local node, writes = ARGV[7], ARGV[8] == '1'
+local cost, seq, base, used = tonumber(ARGV[9]), tonumber(ARGV[10]), tonumber(ARGV[11]), tonumber(ARGV[12])
+local keep, want, start, refill = tonumber(ARGV[13]), tonumber(ARGV[14]), tonumber(ARGV[15]), tonumber(ARGV[16])
+local ttl, life, limit = tonumber(ARGV[17]), tonumber(ARGV[18]), tonumber(ARGV[19])
+
+local function numbers_of(text)
+  return text and decode('[' .. text .. ']') or nil
+end
+
+local function text_of(numbers)
+  local digits = {}
+  for place = 1, #numbers do
+    local number = numbers[place]
+    if number ~= number or number < 0 or number >= WHOLE then error('DIANA a state out of range') end
+    digits[place] = format('%.0f', number)
+  end
+  return table.concat(digits, ',')
+end
+
+local state = numbers_of(call('GET', KEYS[1]))
+local changed, touched, gone = false, false, {}
+
+-- What was admitted is counted, also above a limit that was lowered meanwhile.
+local function count(amount)
+  if amount == 0 then return end
+  local _, _, room = kernel(state, uncapped, 0, now)
+  amount = math.min(amount, room)
+  if amount > 0 then
+    state = kernel(state, uncapped, amount, now)
+    changed = true
+  end
+end
+
+local sums = numbers_of(call('HGET', KEYS[2], ''))
+local total, earliest, last = 0, WHOLE - 1, now
+if sums then total, earliest, last = sums[1], sums[2], sums[3] end
+local back = last - now
+local moved = {}
+if back > SECOND then last = now end
+if sums and (now >= earliest or back > SECOND) then
+  local all, swept = call('HGETALL', KEYS[2]), 0
+  total, earliest, touched = 0, WHOLE - 1, true
+  for place = 1, #all, 2 do
+    if all[place] ~= '' then
+      local one = numbers_of(all[place + 1])
+      if back > SECOND then
+        one[5], one[6] = math.max(1, one[5] - back), 0
+        moved[all[place]] = one
+      end
+      if one[6] > 0 and one[6] <= now then
+        gone[all[place]] = true
+      elseif one[5] <= now then
+        swept = swept + one[4]
+        gone[all[place]] = true
+      else
+        total = total + one[4]
+        earliest = math.min(earliest, one[5])
+        if one[6] > 0 then earliest = math.min(earliest, one[6]) end
+      end
+    end
+  end
+  count(swept)
+end
+
+local mine
+if node ~= '' and not gone[node] then mine = moved[node] or numbers_of(call('HGET', KEYS[2], node)) end
+local stale, kept, leaves = false, 0, false
+if mine then
+  stale = seq <= mine[1]
+  if not stale then
+    local delta = mine[4]
+    if base == mine[1] then
+      delta = math.min(used, mine[4])
+    elseif base == mine[2] then
+      delta = math.min(math.max(0, used - mine[3]), mine[4])
+    end
+    kept = math.min(keep, mine[4] - delta)
+    count(delta)
+    total = total - mine[4]
+  end
+end
+
+local function time_until(others, amount)
+  if amount > limit then return NEVER end
+  local _, _, _, retry = kernel(state, params, others + amount, now)
+  return retry == NEVER and ttl or retry
+end
+
+local grant
+if stale then
+  grant = {now, ARGV[3], STALE, 0, 0, 0, 0, 0, 0, 0}
+else
+  local held = total + kept
+  local _, _, remaining, _, reset = kernel(state, params, 0, now)
+  local room, retry = remaining - held, 0
+  local passed = cost == 0 or cost <= room
+  if not passed then
+    retry = time_until(held, cost)
+  elseif cost > 0 then
+    local after, _, _, _, until_reset = kernel(state, params, cost, now)
+    state, reset, room, changed = after, until_reset, room - cost, true
+  end
+  local askers = call('HLEN', KEYS[2])
+  if sums then askers = askers - 1 end
+  for _ in pairs(gone) do askers = askers - 1 end
+  if mine then askers = askers - 1 end
+  local ends = window_end and window_end(state, params, now)
+  local valid, granted = ends and math.min(ttl, ends - now) or ttl, 0
+  if node ~= '' and want > 0 then
+    askers = askers + 1
+    local most = start
+    if mine then most = math.max(1, over(refill, askers)) end
+    if passed then
+      granted = math.max(0, math.min(want, most, room))
+      if granted == 0 then retry = time_until(held, 1) end
+    end
+  end
+  if node ~= '' then
+    touched, last = true, now
+    gone[node] = nil
+    moved[node] = nil
+    if want > 0 or kept > 0 then
+      total = held + granted
+      earliest = math.min(earliest, now + ttl, ends or WHOLE - 1)
+      if writes then call('HSET', KEYS[2], node, text_of({seq, base, used, kept + granted, now + ttl, ends or 0})) end
+    else
+      total = held
+      gone[node] = true
+    end
+  end
+  grant = {now, ARGV[3], passed and 1 or 0, granted, kept, valid, math.max(0, room - granted), retry, reset, askers}
+end
+
+if writes then
+  for name in pairs(gone) do call('HDEL', KEYS[2], name) end
+  for name, one in pairs(moved) do
+    if not gone[name] then call('HSET', KEYS[2], name, text_of(one)) end
+  end
+  if touched then
+    if call('HLEN', KEYS[2]) > (sums and 1 or 0) then
+      call('HSET', KEYS[2], '', text_of({total, earliest, last}))
+      call('PEXPIRE', KEYS[2], format('%.0f', life + GRACE))
+    else
+      call('DEL', KEYS[2])
+    end
+  end
+  if changed then
+    local _, _, _, _, reset = kernel(state, params, 0, now)
+    call('SET', KEYS[1], text_of(state), 'PX', format('%.0f', over_up(reset, 1000) + GRACE))
+  end
+end
+return grant
+"""

@@ -1,0 +1,156 @@
+"""What befalls a fleet, drawn from a seed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import partial
+from random import Random
+from typing import Any
+
+from diana import Policy, Request
+from diana.core.meter import Meter
+from diana.sources.rules import rules_from_bytes
+from tests.simulation.checker import Excess, excess
+from tests.simulation.node import Admission, Node
+from tests.simulation.store import SimulatedStore
+from tests.simulation.world import Network, World
+
+SECOND_US = 1_000_000
+ANY = Request("GET", "/")
+
+
+@dataclass(frozen=True)
+class Scenario:
+    seed: int
+    code: str = "TB"
+    rpu: int = 1_000
+    burst: int | None = None
+    loads: tuple[float, ...] = (1_000.0, 1_000.0)
+    """Requests per second of each node."""
+    seconds: float = 2.0
+    latency_us: tuple[int, int] = (100, 1_000)
+    loss: float = 0.0
+    when_down: str = "closed"
+    skew_us: int = 5 * SECOND_US
+    drift_ppm: int = 20
+    refunds: float = 0.0
+    dies_at_us: dict[int, int] = field(default_factory=dict)
+    cut_us: tuple[int, int] | None = None
+    edit: tuple[int, int] | None = None
+    """When each node in turn is told of other rules, and what rpu they have."""
+
+    def policy(self, rpu: int) -> Policy:
+        burst = f", burst: {self.burst}" if self.burst is not None and self.code == "TB" else ""
+        rule = f"unit: second, rpu: {rpu}, algo: {self.code}, scope: leased, when_down: {self.when_down}{burst}"
+        return rules_from_bytes(f"limits: [{{url: /, rules: [{{{rule}}}]}}]".encode())
+
+
+@dataclass
+class Outcome:
+    scenario: Scenario
+    nodes: list[Node]
+
+    @property
+    def history(self) -> list[Admission]:
+        return sorted(one for node in self.nodes for one in node.history)
+
+    def total(self, name: str) -> int:
+        return sum(node.counts.get(name, 0) for node in self.nodes)
+
+    def excess(self) -> Excess:
+        """Above what is promised: while the store is there, the larger limit; without it, one more burst and one per node."""
+        scenario, history = self.scenario, self.history
+        rpu = max(scenario.rpu, scenario.edit[1] if scenario.edit else 0)
+        burst = scenario.burst if scenario.burst is not None else rpu
+        extra = 0
+        if any(one.degraded for one in history):
+            extra = (burst if scenario.code == "TB" else rpu) + len(self.nodes)
+            if scenario.code == "W":
+                extra += rpu  # clocks differ: two windows of a node may lie in one of the store's
+        return excess(scenario.code, [one.at_us for one in history], rpu, burst, extra)
+
+
+def drawn(seed: int) -> Scenario:
+    """Small and mean: a few nodes, a few hundred requests, and one or several things that go wrong."""
+    chance = Random(f"scenario {seed}")
+    code = chance.choice(("TB", "W", "SW"))
+    rpu = chance.choice((20, 60, 150, 300))
+    nodes = chance.randint(1, 5)
+    total = rpu * chance.choice((0.7, 1.0, 2.0, 4.0))
+    weights = [chance.choice((0, 1, 1, 10, 100)) for _ in range(nodes)]
+    weights[0] = weights[0] or 1
+    loads = tuple(total * weight / sum(weights) for weight in weights)
+    found: dict[str, Any] = {}
+    if chance.random() < 0.5:
+        found["loss"] = chance.choice((0.01, 0.05, 0.2))
+    if chance.random() < 0.4 and nodes > 1:
+        found["dies_at_us"] = {chance.randrange(nodes): chance.randrange(100_000, 1_500_000)}
+    if chance.random() < 0.3:
+        begin = chance.randrange(100_000, 1_200_000)
+        found["cut_us"] = (begin, begin + chance.choice((30_000, 300_000, 1_000_000)))
+    if chance.random() < 0.3:
+        found["edit"] = (
+            chance.randrange(100_000, 1_500_000),
+            max(20, rpu // 2 if chance.random() < 0.5 else 2 * rpu),
+        )
+    if chance.random() < 0.3:
+        found["refunds"] = 0.1
+    if code == "TB" and chance.random() < 0.5:
+        found["burst"] = chance.choice((1, rpu // 4, 2 * rpu))
+    if chance.random() < 0.3:
+        found["latency_us"] = chance.choice(((100, 200), (1_000, 40_000), (100, 20_000)))
+    if chance.random() < 0.4:
+        found["when_down"] = "local"
+    return Scenario(seed, code, rpu, loads=loads, seconds=chance.choice((1.3, 2.0)), **found)
+
+
+def play(scenario: Scenario) -> Outcome:
+    world = World(scenario.seed)
+    network = Network(world, scenario.latency_us, scenario.loss)
+    before = scenario.policy(scenario.rpu)
+    after = scenario.policy(scenario.edit[1]) if scenario.edit else before
+    told: dict[str, Meter] = {}
+    store = SimulatedStore(world, told.__getitem__)
+    count = len(scenario.loads)
+    nodes = []
+    for number in range(count):
+        name = f"node {number}"
+        told[name] = before.rules[0].meter
+        store.register(name)
+        skew = world.chance.randint(0, scenario.skew_us)
+        drift = world.chance.randint(-scenario.drift_ppm, scenario.drift_ppm)
+        nodes.append(Node(name, world, store, network, before, count, skew, drift))
+    for node, load in zip(nodes, scenario.loads, strict=True):
+        if load:
+            _send_requests(world, node, load, scenario.refunds)
+    for number, at_us in scenario.dies_at_us.items():
+        world.after(at_us, nodes[number].die)
+    if scenario.cut_us is not None:
+        world.after(scenario.cut_us[0], lambda: setattr(network, "is_cut", True))
+        world.after(scenario.cut_us[1], lambda: setattr(network, "is_cut", False))
+    if scenario.edit is not None:
+
+        def edit(node: Node) -> None:
+            node.edit(after)
+            told[node.name] = after.rules[0].meter
+
+        for node in nodes:
+            delay = scenario.edit[0] + world.chance.randint(0, 300_000)
+            world.after(delay, partial(edit, node))
+    world.run(int(scenario.seconds * SECOND_US))
+    return Outcome(scenario, nodes)
+
+
+def _send_requests(world: World, node: Node, load: float, refunds: float) -> None:
+    def request() -> None:
+        if node.is_dead:
+            return
+        refunded = refunds and world.chance.random() < refunds
+        node.request(ANY, world.chance.randint(0, 100_000) if refunded else None)
+        world.after(int(world.chance.expovariate(load) * SECOND_US), request)
+
+    world.after(int(world.chance.expovariate(load) * SECOND_US), request)
+
+
+def without_faults(scenario: Scenario) -> Scenario:
+    return replace(scenario, loss=0.0, dies_at_us={}, cut_us=None, edit=None, refunds=0.0)

@@ -1,0 +1,38 @@
+"""A thousand fleets, each with its own misfortunes: none exceeds what is promised."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.simulation.checker import excess_of_bucket, excess_of_sliding_window, excess_of_window
+from tests.simulation.scenario import drawn, play
+
+BATCH = 50
+SEEDS = 1_000
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, BATCH))
+def test_no_fleet_exceeds_its_limit(first: int) -> None:
+    for seed in range(first, first + BATCH):
+        outcome = play(drawn(seed))
+        above, at_us = outcome.excess()
+        assert above <= 0, (
+            f"{above:g} too many by {at_us / 1e6:.3f} s; replay: python -m tests.simulation {seed}"
+        )
+
+
+def test_a_seed_gives_the_same_history() -> None:
+    for seed in range(20):
+        assert play(drawn(seed)).history == play(drawn(seed)).history
+
+
+def test_the_checker_finds_what_is_too_much() -> None:
+    second = 1_000_000
+    assert excess_of_bucket([0] * 11, 10, 10).above == 1
+    assert excess_of_bucket([0] * 10 + [second] * 10, 10, 10).above <= 0
+    assert excess_of_bucket([0] * 10 + [second] * 11, 10, 10).above == pytest.approx(1)
+    assert excess_of_bucket([9 * second] * 11, 10, 10).above == pytest.approx(1)
+    assert excess_of_sliding_window([0] * 10 + [second] * 10, 10, second).above == 0
+    assert excess_of_sliding_window([0] * 9 + [second - 1] * 2, 10, second) == (1, second - 1)
+    assert excess_of_window([second - 1] * 10 + [second] * 10, 10, second).above == 0
+    assert excess_of_window([second] * 11, 10, second) == (1, second)
