@@ -44,8 +44,14 @@ def said(text: str) -> list[str]:
         ),
         ("rpu: 60\n    overrides: {' ': {rpu: 5}}", "7:17 ' ' is no account; write one"),
         ("rpu: 60\n    overrides: {' acme ': {rpu: 5}, acme: {rpu: 6}}", "7:37 'acme' stands here twice; keep one"),
-        ("rpu: 60\n    overrides: {acme: {rpu: 5, until: 2026-02-30}}", "7:39 '2026-02-30' is no date; write one such as 2026-12-01, or 2026-12-01T18:00:00Z"),
-        ("rpu: 60\n    allow: {ip: 'fe80::1%eth0'}", "7:17 'fe80::1%eth0' is no network; write an address or a CIDR such as 10.0.0.0/8 (host bits zero)"),
+        (
+            "rpu: 60\n    overrides: {acme: {rpu: 5, until: 2026-02-30}}",
+            "7:39 '2026-02-30' is no date; write one such as 2026-12-01, or 2026-12-01T18:00:00Z",
+        ),
+        (
+            "rpu: 60\n    allow: {ip: 'fe80::1%eth0'}",
+            "7:17 'fe80::1%eth0' is no network; write an address or a CIDR such as 10.0.0.0/8 (host bits zero)",
+        ),
         ("rpu: 60\n    allow: {}", "7:12 the list is empty; write at least one actor, or remove the field"),
         ("rpu: 60\n    allow: [10.0.0.0/8]", "7:12 a list where a list of clients by actor should be; write its fields as name: value"),
         (
