@@ -1,7 +1,7 @@
 """How an event loop asks one server: what its tasks ask in one iteration of the loop travels together, several calls under way at once.
 
-No task waits for company: what was asked is sent in the loop's next iteration, and what is asked next does not wait for the reply. The loop only
-ever sends and receives without blocking; the connection came ready from a background thread. Each loop has its own.
+No task waits for company: what was asked is sent in the loop's next iteration, and what is asked next does not wait for the reply. The
+loop only ever sends and receives without blocking; the connection came ready from a background thread. Each loop has its own.
 
 Time is counted on a clock that stands still while the loop is held up: what is late here is not late there.
 """
