@@ -2,9 +2,9 @@
 
 Silence, not slowness, opens it: a request overran and nothing was heard from the server since it was sent, also not by a background
 thread that asked on its own connection, on a machine that is not too busy to tell; or every call failed for half a second; or the
-server refuses, or talks nonsense. One reply that is late, lost or cut is the trouble of that call alone. While it is open no request
-asks; only a background thread, after a probe with the real script, closes it. There is no half-open state in which some request
-would be the guinea pig.
+server refuses, or talks nonsense. One reply that is late, lost or cut is a failure of that call alone. While it is open no request
+asks; only a background thread, after a probe with the real script, closes it. There is no half-open state in which a client's request
+would be the probe.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """How much longer a request may wait for the store.
 
-Only waiting spends it. Time for which this process had no processor, or a thread not the interpreter, is nobody's fault at the other end:
+Only waiting spends it. Time for which this process had no processor, or a thread not the interpreter, is not the server's fault:
 a wait of 10 ms that took 80 was 10 ms of waiting and 70 of being late ourselves.
 """
 

@@ -1,7 +1,7 @@
-"""How an event loop asks one server: what its tasks ask in one turn of the loop travels together, several calls under way at once.
+"""How an event loop asks one server: what its tasks ask in one iteration of the loop travels together, several calls under way at once.
 
-No task waits for company: what was asked is sent when the loop turns, and what is asked next does not wait for the reply. The loop only
-ever sends and receives without blocking; the connection came ready from a background thread. Each loop has its own.
+No task waits for company: what was asked is sent in the loop's next iteration, and what is asked next does not wait for the reply. The
+loop only ever sends and receives without blocking; the connection came ready from a background thread. Each loop has its own.
 
 Time is counted on a clock that stands still while the loop is held up: what is late here is not late there.
 """
@@ -23,6 +23,7 @@ from diana.stores.redis.connection.budget import (
     Budget,
     machine_is_busy,
 )
+from diana.stores.redis.connection.call import Answer, Call, resolve
 from diana.stores.redis.connection.connection import NOTHING_YET, Connection
 from diana.stores.redis.connection.pool import Pool
 from diana.stores.redis.protocol.batch import (
@@ -30,7 +31,6 @@ from diana.stores.redis.protocol.batch import (
     MOST_COUNTERS,
     Ask,
     Batch,
-    answer_of,
     groups_of,
 )
 from diana.stores.redis.protocol.commands import Exchange, pack
@@ -44,56 +44,6 @@ from diana.stores.redis.protocol.server_clock import ServerClock
 
 WINDOW = 4 * MOST_COUNTERS
 """Counters under way at once: the server never waits for us, nor we for a long queue there."""
-
-Answer = asyncio.Future[Any]
-
-
-class Call:
-    """A batch or another exchange that waits for replies."""
-
-    __slots__ = (
-        "_waits",
-        "batch",
-        "counters",
-        "deadline",
-        "is_extended",
-        "replies",
-        "sent",
-        "steps",
-    )
-
-    def __init__(
-        self, deadline: float, counters: int, batch: Batch | None, waits: Answer | None
-    ) -> None:
-        self.deadline = deadline
-        """By the line's clock."""
-        self.counters = counters
-        self.batch = batch
-        self._waits = waits
-        """Of an exchange that is no batch: its future."""
-        self.steps: Exchange | None = None
-        """None: a batch of which no more is known than that it was sent."""
-        self.is_extended = False
-        self.replies = 1
-        self.sent = 0.0
-
-    def resolve(self, result: Any) -> None:
-        if self._waits is not None:
-            _resolve(self._waits, result)
-        if self.batch is not None:
-            for place, ask in enumerate(self.batch.asks, 1):
-                _resolve(ask.waits, answer_of(place, result))
-
-    def resolve_batch(self, said: list[Any]) -> None:
-        """The same where the loop runs and the script has answered."""
-        at = said[0]
-        for place, ask in enumerate(self.batch.asks, 1):  # type: ignore[union-attr]
-            if not ask.waits.done():
-                ask.waits.set_result((at, said[place]))
-
-    def close(self) -> None:
-        if self.steps is not None:
-            self.steps.close()
 
 
 class LoopLine:
@@ -184,9 +134,9 @@ class LoopLine:
         while self._exchanges:
             steps, answer, _ = self._exchanges.popleft()
             steps.close()
-            _resolve(answer, failure)
+            resolve(answer, failure)
         while self._asks:
-            _resolve(self._asks.popleft()[0].waits, failure)
+            resolve(self._asks.popleft()[0].waits, failure)
 
     def reclaim(self) -> None:
         """The loop is closed: another may use its connection."""
@@ -244,7 +194,7 @@ class LoopLine:
         while self._asks and room > 0:
             ask = self._asks.popleft()[0]
             if queued and self._is_denied(ask.keys):
-                _resolve(ask.waits, DENIED_MEANWHILE)
+                resolve(ask.waits, DENIED_MEANWHILE)
                 continue
             asks.append(ask)
             room -= len(ask.keys)
@@ -256,7 +206,7 @@ class LoopLine:
             if self._connection is None:
                 failure = NoConnection("the connection broke")
                 for ask in group:
-                    _resolve(ask.waits, failure)
+                    resolve(ask.waits, failure)
                 continue
             counters = sum([len(ask.keys) for ask in group])
             batch = Batch(group, self._clock, left)
@@ -389,7 +339,7 @@ class LoopLine:
             while line and line[0][-1] <= now:
                 failure = NoConnection("no connection was free within the budget")
                 late = line.popleft()
-                _resolve(late[0].waits if isinstance(late[0], Ask) else late[1], failure)
+                resolve(late[0].waits if isinstance(late[0], Ask) else late[1], failure)
                 if not len(self._pool):
                     self._breaker.note_no_connection(failure)
         self._arm()
@@ -430,9 +380,3 @@ class LoopLine:
                 self.loop.remove_reader(connection.socket)
                 self.loop.remove_writer(connection.socket)
             self._pool.drop(connection)
-
-
-def _resolve(answer: Answer, result: Any) -> None:
-    """The task may have been cancelled meanwhile; its charge stands."""
-    if not answer.done() and not answer.get_loop().is_closed():
-        answer.set_result(result)

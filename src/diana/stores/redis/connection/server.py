@@ -74,6 +74,8 @@ class Server:
             settings.slot_of,
             settings.is_denied,
         )
+        self.ask: Callable[[Ask, Budget], Any] = self.threads.ask
+        """For threads: what the script says to one request, or a Failure."""
         self._lock = fork_safe_lock()
         self._loops: dict[int, LoopLine] = {}
 
@@ -84,9 +86,6 @@ class Server:
     def fail(self, failure: Failure) -> None:
         """It refuses, or talks nonsense."""
         self.breaker.open(failure)
-
-    def ask(self, ask: Ask, budget: Budget) -> Any:
-        return self.threads.ask(ask, budget)
 
     def begin(self, exchanges: Sequence[Exchange], budget: Budget) -> Callable[[], list[Any]]:
         return self.threads.exchange(exchanges, budget)

@@ -71,7 +71,7 @@ local function open_log(key)
   local function load()
     local found = redis.pcall('ZRANGE', key, -1, -1, 'WITHSCORES')
     if found.err then
-      -- A text is what an earlier version has written; anything else is somebody else's.
+      -- A text is what an earlier version has written; anything else is another program's.
       if type(redis.pcall('GET', key)) == 'table' then error(found) end
       found, spoilt = {}, true
     end

@@ -28,10 +28,10 @@ class Plan(NamedTuple):
 
 
 class Plans:
-    """Computed once per limit; whoever wants to know is told of a new one."""
+    """Computed once per limit; the publisher is told of a new one."""
 
-    def __init__(self, told: Callable[[bytes, Meter], None]) -> None:
-        self._told = told
+    def __init__(self, publish: Callable[[bytes, Meter], None]) -> None:
+        self._publish = publish
         self._plans: dict[Meter, Plan] = {}
         self._known: dict[bytes, bytes | None] = {}
 
@@ -52,7 +52,7 @@ class Plans:
             limit = plan.limit if first is meter else wire_limit(first)
             if self._known.get(id) != limit:
                 self._known[id] = limit
-                self._told(id, first)
+                self._publish(id, first)
         return plan
 
     def keys(self, charges: Charges) -> list[bytes]:
