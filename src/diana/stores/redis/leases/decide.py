@@ -48,7 +48,7 @@ class LeaseDecider(Decider):
             for claim in claims:
                 if isinstance(claim, Asked) and claim.lease is not None:
                     self.table.lose(claim.lease)
-            return self._none_charged(charges, claims)
+            return (yield from self._none_charged(charges, claims, now))
         answers = yield from self._ask_pools(
             [
                 (meter, key, claim.ask)
@@ -96,7 +96,7 @@ class LeaseDecider(Decider):
         for_pool = [
             (meter, key, cost)
             for meter, key, cost in charges
-            if here or now is not None or not self.table.put_back(meter, key, cost)
+            if here or now is not None or not self.table.put_back(meter, key, cost, at)
         ]
         if for_pool:
             at_all = self._time_here(now) if here else now
@@ -177,17 +177,22 @@ class LeaseDecider(Decider):
         """None: the fallback's own clock, unless this one is another."""
         return now if now is not None or self.wall is wall_us else self.wall()
 
-    def _none_charged(self, charges: Charges, claims: Sequence[Decision | Asked]) -> list[Decision]:
-        decisions = []
+    def _none_charged(
+        self, charges: Charges, claims: Sequence[Decision | Asked], now: int | None
+    ) -> JobSteps[list[Decision]]:
+        decisions, for_pool = [], []
         for (meter, key, cost), claim in zip(charges, claims, strict=True):
             if isinstance(claim, Asked):
                 _, outcome = meter.decide(None, meter.params, 0, 0)
                 decisions.append(Decision(outcome, meter.params.limit, key, cost, self.wall()))
                 continue
             if claim:
-                self.table.put_back(meter, key, cost)
+                if not self.table.put_back(meter, key, cost, claim.at):
+                    for_pool.append(Charged((meter, key, cost), claim.at, here=False))
                 claim = _without_charge(claim)
             decisions.append(claim)
+        if for_pool:
+            yield from self._refund(for_pool, now)
         return decisions
 
     def _give_back_all(
@@ -198,7 +203,7 @@ class LeaseDecider(Decider):
         for place, (charge, (decision, at_hand)) in enumerate(zip(charges, decided, strict=True)):
             if decision:
                 meter, key, cost = charge
-                if not (at_hand and self.table.put_back(meter, key, cost)):
+                if not (at_hand and self.table.put_back(meter, key, cost, decision.at)):
                     for_pool.append(Charged(charge, decision.at, decision.degraded))
                 decided[place] = Decided(_without_charge(decision), at_hand)
         if for_pool:

@@ -40,6 +40,7 @@ class Lease:
         "_base",
         "_counted_us",
         "_ends_us",
+        "_granted_us",
         "_latency_us",
         "_node",
         "_per_second",
@@ -103,6 +104,9 @@ class Lease:
         """What was left in the pool."""
         self._reset_us = 0
         self._server_us = 0
+        """When the last grant was made, by the store's clock,"""
+        self._granted_us = now
+        """and when it was asked for, by the clock here."""
 
     def take(self, cost: int, now: int) -> bool:
         """Whether there was so much."""
@@ -114,9 +118,10 @@ class Lease:
         self.taken += cost
         return True
 
-    def put_back(self, cost: int, now: int) -> bool:
-        """What was taken, unless it is reported already, or the lease is over: then it is the pool's to take back."""
-        if now >= self._ends_us or self._used - self._asked_used < cost:
+    def put_back(self, cost: int, at: int, now: int) -> bool:
+        """What was taken at `at`, by the store's clock; unless that is reported already, or was of a lease that is over: then it is
+        the pool's to take back."""
+        if now >= self._ends_us or at < self._server_us or self._used - self._asked_used < cost:
             return False
         self.permits += cost
         self._used -= cost
@@ -143,7 +148,7 @@ class Lease:
 
     def server_us(self, now: int) -> int:
         """What time it is at the store, in the window of this lease."""
-        return self._server_us + now - self._sent_us
+        return self._server_us + now - self._granted_us
 
     def is_due(self, now: int) -> bool:
         """Is it time to ask, before it is needed?"""
@@ -165,7 +170,10 @@ class Lease:
         """Ask; with a `cost`, for a request that found too little here. `finish` or `lose` must follow."""
         self._estimate(now)
         held = self.holds(now)
-        want = 0 if leave or not (self.wanted or cost) else self._target
+        start = self._start(nodes)
+        want = 0
+        if not leave and (self.wanted or cost):
+            want = self._target if self._base else max(start, self._target)
         keep = 0 if cost or not want else min(held, 2 * want)
         self.wanted = 0
         self.in_flight = True
@@ -173,8 +181,7 @@ class Lease:
         self._sent_us = now
         self._seq += 1
         self._asked_used, self._asked_keep = self._used, keep
-        meter, terms = self.meter, self._terms
-        most = meter.params.limit
+        limit = self.meter.limit
         return Ask(
             self._node,
             cost,
@@ -183,10 +190,15 @@ class Lease:
             self._used,
             keep,
             max(0, want - keep),
-            start=max(1, min(most * terms.start_percent // 100, most // max(1, nodes))),
-            refill=meter.limit.rpu * REFILL_US // meter.limit.unit_us,
-            ttl_us=terms.ttl_us,
+            start=start,
+            refill=limit.rpu * REFILL_US // limit.unit_us,
+            ttl_us=self._terms.ttl_us,
         )
+
+    def _start(self, nodes: int) -> int:
+        """A part of the limit, at most what each would get if all came."""
+        most = self.meter.params.limit
+        return max(1, min(most * self._terms.start_percent // 100, most // max(1, nodes)))
 
     def finish(self, grant: Grant | None, server_us: int, now: int) -> None:
         """The reply has come. None: it was overtaken."""
@@ -203,7 +215,7 @@ class Lease:
         self._asked_used = 0
         self._ends_us = self._sent_us + grant.valid_us
         self._renew_us = self._sent_us + min(grant.valid_us, self._terms.ttl_us) // 2
-        self._server_us = server_us
+        self._server_us, self._granted_us = server_us, self._sent_us
         self.remaining, self._reset_us = grant.remaining, grant.reset_us
         took = now - self._sent_us
         self._latency_us = took if not self._latency_us else (3 * self._latency_us + took) // 4

@@ -28,6 +28,8 @@ MOST_LEASES = 10_000
 MOST_WATCHED = 20_000
 """Counters without a lease of which something is remembered for a moment."""
 
+FAR = 1 << 62
+
 _new = tuple.__new__
 
 
@@ -85,6 +87,8 @@ class LeaseTable:
         """By counters without a lease: how often in this second."""
         self._denied: dict[bytes, Denial] = {}
         self._is_woken = False
+        self._sleeps_until_us = FAR
+        """The refiller is not needed before; it has not begun yet, or says so itself."""
         self.decided = 0
         """Requests that a lease has decided."""
 
@@ -150,7 +154,7 @@ class LeaseTable:
                     self._notice(lease)
             return decisions
         for lease, cost in taken:
-            lease.put_back(cost, now)
+            lease.put_back(cost, lease.server_us(now), now)
         if not known:
             for lease, cost in taken:
                 lease.wanted -= cost  # it is asked once more in a moment
@@ -213,11 +217,11 @@ class LeaseTable:
                 self._denied.clear()
             self._denied[wire_key] = Denial(cost, until_us, sent_us + grant.retry_us, outcome)
 
-    def put_back(self, meter: Meter, key: str, cost: int) -> bool:
+    def put_back(self, meter: Meter, key: str, cost: int, at: int) -> bool:
         """Into the live lease, if it has one that has not reported it yet."""
         with self._lock:
             lease = self._lease(meter, key)
-            return lease is not None and lease.put_back(cost, self.clock())
+            return lease is not None and lease.put_back(cost, at, self.clock())
 
     def outcome_at_hand(
         self, meter: Meter, key: str, cost: int
@@ -264,7 +268,9 @@ class LeaseTable:
                 elif not lease.in_flight and lease not in self._scheduled:
                     self._schedule(lease, max(now + 1_000, lease.due_us()))
             pause = self._agenda[0][0] - now if self._agenda else SECOND_US
-            return asks, max(1_000, min(SECOND_US, pause))
+            pause = max(1_000, min(SECOND_US, pause))
+            self._sleeps_until_us = 0 if asks else now + pause
+            return asks, pause
 
     def leave(self) -> list[tuple[Lease, Ask]]:
         """Everything goes back: this node ends."""
@@ -349,6 +355,9 @@ class LeaseTable:
 
     def _notice(self, lease: Lease) -> None:
         self._low[lease] = None
+        self._wake_refiller()
+
+    def _wake_refiller(self) -> None:
         if not self._is_woken and self._wake is not None:
             self._is_woken = True
             self._wake()
@@ -357,6 +366,8 @@ class LeaseTable:
         self._order += 1
         self._scheduled[lease] = when_us
         heappush(self._agenda, (when_us, self._order, lease))
+        if when_us < self._sleeps_until_us:
+            self._wake_refiller()
 
 
 def _without_charge(decision: Decision, remaining: int) -> Decision:
