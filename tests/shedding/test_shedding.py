@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from diana import AsyncGuard, Guard, Request, Verdict
-from diana.core.shed import Level
+from diana.core.shed import Activity, Level, Sample
 from diana.shedding import shedding as shedding_module
 from tests.servers.waiting import until
 from tests.shedding.lines import CPU_LEVELS, Dial, at_level, line, policy, state
@@ -186,6 +186,24 @@ def test_a_factor_that_fails_sheds_nothing_and_is_reported_once(
         "shedding factor broken can be measured again",
         "shedding factor broken at 99%: level 3, rejecting 70 % of requests",
     ]
+    guard.close()
+
+
+def test_what_cannot_be_opened_is_tried_again() -> None:
+    class Shut(Dial):
+        shut = True
+
+        def open(self, activity: Activity) -> Sample:
+            if self.shut:
+                raise OSError("shut")
+            return super().open(activity)
+
+    shut = Shut(99.0)
+    guard = Guard(policy(line(shut)))
+    until(lambda: state(guard).problem == "OSError: shut", "the failure is seen")
+    shut.shut = False
+    at_level(guard, 3)
+    assert shut.opened == 1
     guard.close()
 
 

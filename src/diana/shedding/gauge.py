@@ -45,6 +45,7 @@ class Gauge:
         self._choice = Choice()
         self._smoothing = Smoothing(line.kind.smoothing_seconds)
         self._sample: Sample | None = None
+        self._activity: Activity | None = None
         self._value: float | None = None
         self._problem: str | None = None
         self.level = 0
@@ -53,21 +54,20 @@ class Gauge:
     def take_over(self, other: Gauge) -> None:
         """What another one has measured of the same thing: a change of levels is no reason to begin anew."""
         self._smoothing, self._value, self._sample = other._smoothing, other._value, other._sample
-        self._problem = other._problem
+        self._problem, self._activity = other._problem, other._activity
         if self._smoothing.value is not None:
             self._set_level(level_after(self.line.levels, 0, self._smoothing.value))
 
     def open(self, activity: Activity) -> None:
-        self._sample = None
-        try:
-            self._sample = self.line.open(activity)
-        except Exception as error:
-            self._fail(error)
+        """In the process that measures; done with the next sample, in the thread whose time it may take."""
+        self._sample, self._activity = None, activity
 
     def sample(self, at: float) -> None:
-        if self._sample is None:
-            return
         try:
+            if self._sample is None:
+                if self._activity is None:
+                    return
+                self._sample = self.line.open(self._activity)
             value = self._sample()
             if value is not None and not isfinite(value):
                 raise ValueError(f"gave {value}")
