@@ -74,7 +74,9 @@ def _round(
     names, log = folder / "fell", folder / "log"
     names.write_text("")
     plugin = ["-p", "tests.shake.plugin", f"--shake-seed={seed}", f"--shake-fell={names}"]
-    command = [sys.executable, "-m", "pytest", *plugin, "-p", "no:cacheprovider", *passed_on]
+    # What needs the machine to itself falls here as a matter of course.
+    command = [sys.executable, "-m", "pytest", *plugin, "-m", "not alone", "-p", "no:cacheprovider"]
+    command += passed_on
     begin = time.monotonic()
     with log.open("w") as output:
         pytest = subprocess.Popen(

@@ -40,8 +40,8 @@ def file(tmp_path: Path) -> Path:
     return file
 
 
-def command(file: Path) -> list[str]:
-    options = ["--busy=1", f"--rootdir={file.parent}"]
+def command(file: Path, busy: int = 0) -> list[str]:
+    options = [f"--busy={busy}", f"--rootdir={file.parent}"]
     return [sys.executable, "-m", "tests.shake", *options, str(file)]
 
 
@@ -50,11 +50,13 @@ def left_behind(file: Path) -> list[int]:
     return [int(line) for line in pids.read_text().splitlines()] if pids.exists() else []
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(("number", "busy"), [(signal.SIGINT, 0), (signal.SIGTERM, 1)])
 def test_it_tells_what_fell_and_stopped_by_a_signal_it_ends_all(
-    file: Path, number: signal.Signals
+    file: Path, number: signal.Signals, busy: int
 ) -> None:
-    with subprocess.Popen(command(file), cwd=ROOT, stdout=subprocess.PIPE, text=True) as shaking:
+    with subprocess.Popen(
+        command(file, busy), cwd=ROOT, stdout=subprocess.PIPE, text=True
+    ) as shaking:
         assert shaking.stdout is not None
         lines = iter(shaking.stdout.readline, "")
         done = next(line for line in lines if line.startswith("seed "))

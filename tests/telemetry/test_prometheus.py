@@ -94,7 +94,7 @@ def test_a_lost_store_is_seen(registry: CollectorRegistry) -> None:
         assert degraded is not None
         assert degraded >= 1
         assert value("diana_store_degraded_total") == degraded
-        assert value("diana_store_breaker_opened_total") == 1
+        until(lambda: value("diana_store_breaker_opened_total") == 1, "the breaker is open")
         server.restart()
         until(lambda: value("diana_store_breaker_closed_total") == 1, "it is back")
         until(lambda: value("diana_store_settled_total"), "what was admitted here is charged")

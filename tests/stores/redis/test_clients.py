@@ -157,7 +157,7 @@ def test_loss_and_return(caplog: pytest.LogCaptureFixture) -> None:
     with (
         Server(REDIS_7) as server,
         caplog.at_level(logging.WARNING, "diana"),
-        server.client(socket_timeout=1) as client,
+        server.client() as client,
         opened(client) as store,
     ):
         assert not store.decide([Charge(some, "k", 10)])[0].degraded
