@@ -116,7 +116,7 @@ def workers_that_answered(port: int, number: int) -> None:
 def test_one_of_several_workers_warns(tmp_path: Path, kind: str, command: list[str]) -> None:
     with serving(tmp_path, kind, LOCAL, command) as (port, log):
         workers_that_answered(port, 3)
-        until(lambda: WARNING in log.read_text(), "a worker warns")
+        until(lambda: WARNING in log.read_text(), "a worker warns", 120)
     assert log.read_text().count("several worker processes") == 1, log.read_text()
 
 
