@@ -115,7 +115,7 @@ def test_a_worker_that_dies_is_replaced_and_the_count_stays(start: Start) -> Non
 
 
 def test_a_hangup_replaces_them_one_by_one_and_no_request_is_refused(start: Start) -> None:
-    gateway = start("--sample", "--workers", "2")
+    gateway = start("--sample", "--workers", "2", "--no-access-log")
     before, done = gateway.workers(), False
     found: Counter[int] = Counter()
 
@@ -149,12 +149,13 @@ def test_workers_do_not_outlive_their_supervisor(start: Start) -> None:
         return not any(Path(f"/proc/{pid}").exists() for pid in workers)
 
     until(all_gone, "the workers are gone", within=SECONDS)
+    gateway.process.communicate(timeout=SECONDS)
 
 
 def test_rules_are_followed_in_every_worker(start: Start, tmp_path: Path) -> None:
     file = tmp_path / "followed.yaml"
     file.write_text(RULES % LIMIT)
-    gateway = start("--sample", "--workers", "2", rules=file)
+    gateway = start("--sample", "--workers", "2", "--no-access-log", rules=file)
     assert gateway.ask_often(LIMIT + 1)[429] == 1
     new = file.with_suffix(".new")
     new.write_text(RULES % 100_000)
@@ -163,7 +164,7 @@ def test_rules_are_followed_in_every_worker(start: Start, tmp_path: Path) -> Non
 
 
 def test_each_counts_by_itself_if_it_is_told_so(start: Start) -> None:
-    gateway = start("--sample", "--workers", "2", "--local-store", "memory://")
+    gateway = start("--sample", "--workers", "2", "--no-access-log", "--local-store", "memory://")
     until(lambda: gateway.ask_often(2 * LIMIT)[200] == 0, "both are used up", within=SECONDS)
     assert not path_of_zone(gateway.zone).exists()
 
