@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import sys
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
+from dataclasses import asdict
 from typing import Any
 
 import click
 
 from diana.core.duration import micros_from_spelling
-from diana.core.errors import ConfigError, SourceError
-from diana.core.policy import Policy
+from diana.core.errors import ConfigError, SourceError, StoreError
+from diana.core.policy import Policy, Settings
 from diana.guard import AsyncGuard
-from diana.sources.following.low_impact import may_tune_process
+from diana.sources import is_url
+from diana.sources.rules import load_rules
 
 TRY = """\
 Try:
@@ -57,6 +60,12 @@ def _address(_: click.Context, __: click.Parameter, value: str) -> tuple[str, in
     help="Where to listen; port 0 takes a free one.",
 )
 @click.option("--store", metavar="URL", help="Wins over the file's store.")
+@click.option(
+    "--local-store",
+    metavar="URL",
+    help="Where rules of scope local count; wins over the file's local_store.  [default: the file's; with several workers a zone,"
+    " shared://gateway-HOST-PORT]",
+)
 @click.option(
     "--connect-timeout",
     default="5s",
@@ -119,12 +128,21 @@ def _address(_: click.Context, __: click.Parameter, value: str) -> tuple[str, in
     help="While changed rules are read, pause the garbage collector and switch threads more often.  [default: on]",
 )
 @click.option("--access-log/--no-access-log", default=True, help="One line per request, on stdout.")
+@click.option(
+    "--workers",
+    default=1,
+    show_default=True,
+    type=click.IntRange(min=1, max=1_024),
+    metavar="N",
+    help="Processes that serve; they share the address and, unless local_store says otherwise, one count. SIGHUP replaces them one by one.",
+)
 def gateway(
     upstream: str | None,
     sample: bool,
     rules: str,
     bind: tuple[str, int],
     store: str | None,
+    local_store: str | None,
     connect_timeout: float,
     read_timeout: float,
     body_timeout: float,
@@ -135,6 +153,7 @@ def gateway(
     allow_underscore: tuple[str, ...],
     tune_process: bool,
     access_log: bool,
+    workers: int,
 ) -> None:
     """Forward requests to an upstream, as often as the rules allow.
 
@@ -143,61 +162,99 @@ def gateway(
     if (upstream is None) == (not sample):
         raise click.UsageError("write --upstream URL, such as http://127.0.0.1:9000, or --sample")
     try:
+        from diana.gateway import running, server
         from diana.gateway import sample as shipped
-        from diana.gateway import server
-        from diana.gateway.bounds import Bounds
-        from diana.gateway.chain import gateway as chain
-        from diana.gateway.connection_limit import most_connections, raise_descriptor_limit
-        from diana.gateway.upstream import upstream_from_url
+        from diana.gateway.supervisor import Supervisor
     except ModuleNotFoundError as missing:
         raise click.ClickException(
             f"the gateway needs {missing.name}; run pip install 'diana-limiter[gateway]'"
         ) from None
     except ImportError as missing:
         raise click.ClickException(str(missing)) from None
-    guard = _guard(rules, store)
     with ExitStack() as stack:
-        stack.callback(lambda: asyncio.run(guard.close()))
         try:
+            listening = stack.enter_context(server.bound_socket(*bind))
+            local_store = _local_store(local_store, rules, workers, bind, listening, stack)
+            guard = _guard(rules, store, local_store)
+            closing = stack.enter_context(ExitStack())
+            closing.callback(lambda: asyncio.run(guard.close()))
             if sample:
                 beside = stack.enter_context(server.bound_socket("127.0.0.1", 0))
                 stack.enter_context(server.served_beside(shipped.sample, beside))
                 upstream = f"http://127.0.0.1:{beside.getsockname()[1]}"
-            target = upstream_from_url(
-                upstream or "",
+            options = running.GatewayOptions(
+                upstream=upstream or "",
+                rules=rules,
+                store=store,
+                local_store=local_store,
                 connect_timeout=connect_timeout,
                 read_timeout=read_timeout,
-                own_host=rewrite_host,
-                underscores=allow_underscore,
-            )
-            raise_descriptor_limit(max_connections)
-            bounds = Bounds(
-                body_seconds=body_timeout,
+                body_timeout=body_timeout,
                 body_rate=body_rate,
-                connections=most_connections(max_connections),
+                max_connections=max_connections and -(-max_connections // workers),
+                grace=grace,
+                rewrite_host=rewrite_host,
+                allow_underscore=list(allow_underscore),
+                tune_process=tune_process,
+                access_log=access_log,
             )
-            listening = stack.enter_context(server.bound_socket(*bind))
-            log = sys.stdout if access_log else None
-            app = chain(guard, target, access_log=log, bounds=bounds)
+            app, bounds = running.prepared(options, guard, sys.stdout)
         except ConfigError as error:
             raise click.ClickException(_told(error, rules)) from None
         address = f"http://{_shown(listening.getsockname())}"
         behind = "a sample service" if sample else upstream or ""
-        if tune_process:
-            may_tune_process()
-        server.serve(
-            app,
-            listening,
-            grace_seconds=max(1, round(grace)),
-            bounds=bounds,
-            announce=lambda: _introduce(guard.policy, address, behind),
-        )
+
+        def announce() -> None:
+            _introduce(guard.policy, address, behind, workers)
+
+        if workers == 1:
+            running.serve(options, app, bounds, listening, announce)
+        else:
+            closing.close()  # to follow rules and to count is the workers' business
+            if not Supervisor(asdict(options), listening, workers, grace, announce).run():
+                raise click.ClickException("the workers did not start")
     click.echo("Stopped.")
 
 
-def _guard(rules: str, store: str | None) -> AsyncGuard:
+def _local_store(
+    given: str | None,
+    rules: str,
+    workers: int,
+    bind: tuple[str, int],
+    listening: socket.socket,
+    stack: ExitStack,
+) -> str | None:
+    """Several workers count together, in a zone of their own, unless they are told where to count."""
+    if given is not None or workers == 1:
+        return given
+    if _written_local_store(rules) != Settings().local_store:
+        return None
+    host, port = listening.getsockname()[:2]
+    name = f"gateway-{host.replace(':', '_')}-{port}"
+    if bind[1] == 0:
+        stack.callback(_remove_zone, name)  # nobody will come back for it
+    return f"shared://{name}"
+
+
+def _written_local_store(rules: str) -> str:
+    """What is wrong with a file is told when its rules are opened."""
     try:
-        return AsyncGuard.from_file(rules, store)
+        settings = Settings() if is_url(rules) else load_rules(rules).settings
+    except ConfigError:
+        settings = Settings()
+    return settings.local_store
+
+
+def _remove_zone(name: str) -> None:
+    from diana.stores.shared.zone_file import remove_zone_file
+
+    with suppress(ConfigError, StoreError):
+        remove_zone_file(name)
+
+
+def _guard(rules: str, store: str | None, local_store: str | None) -> AsyncGuard:
+    try:
+        return AsyncGuard.from_file(rules, store, local_store=local_store)
     except (ConfigError, SourceError) as error:
         raise click.ClickException(f"these rules cannot be used:\n{error}") from None
 
@@ -210,9 +267,10 @@ def _told(error: ConfigError, rules: str) -> str:
     )
 
 
-def _introduce(policy: Policy, address: str, upstream: str) -> None:
+def _introduce(policy: Policy, address: str, upstream: str, workers: int) -> None:
     rules, filters = policy.rules, policy.settings.filters
-    click.echo(f"Diana listens on {address} and forwards to {upstream}.")
+    among = "" if workers == 1 else f", with {workers} workers"
+    click.echo(f"Diana listens on {address} and forwards to {upstream}{among}.")
     click.echo(f"{len(rules)} rule{'' if len(rules) == 1 else 's'}:")
     for rule in rules:
         click.echo(f"  {rule}")

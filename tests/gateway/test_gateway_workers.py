@@ -1,0 +1,183 @@
+"""`diana gateway --workers N`: one address, one count, and a supervisor that keeps them running."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from diana.stores.shared.zone_file import path_of_zone
+from tests.gateway.upstreams import HELLO, PATIENCE, ask, get, says, status_of, upstream
+from tests.servers.waiting import until
+
+LIMIT = 60
+RULES = "limits: [{url: /, rules: [{name: ours, unit: 8760h, rpu: %d, status: 429}]}]"
+SECONDS = 3 * PATIENCE
+
+
+class Gateway:
+    def __init__(self, *options: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "diana", "gateway", "--bind", "127.0.0.1:0", *options],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            # A test run in the background ignores SIGINT, and so would its children.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        )
+        assert self.process.stdout is not None
+        self.said = self.process.stdout.readline()
+        found = re.match(r"Diana listens on http://127\.0\.0\.1:(\d+) ", self.said)
+        if not found:
+            self.process.kill()
+        assert found, self.process.communicate()
+        self.port = int(found[1])
+
+    @property
+    def zone(self) -> str:
+        return f"gateway-127.0.0.1-{self.port}"
+
+    def workers(self) -> set[int]:
+        """The processes of the supervisor."""
+        tasks = Path(f"/proc/{self.process.pid}/task")
+        return {
+            int(pid) for task in tasks.iterdir() for pid in (task / "children").read_text().split()
+        }
+
+    def ask_often(self, number: int) -> Counter[int]:
+        with ThreadPoolExecutor(8) as pool:
+            return Counter(pool.map(lambda _: status_of(ask(self.port, get("/"))), range(number)))
+
+    def stopped(self, number: signal.Signals) -> tuple[str, str]:
+        self.process.send_signal(number)
+        return self.process.communicate(timeout=SECONDS)
+
+
+Start = Callable[..., Gateway]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    started: list[Gateway] = []
+    file = tmp_path / "rules.yaml"
+    file.write_text(RULES % LIMIT)
+
+    def run(*options: str, rules: Path = file) -> Gateway:
+        started.append(Gateway("--rules", str(rules), *options))
+        return started[-1]
+
+    yield run
+    for gateway in started:
+        if gateway.process.poll() is None:
+            gateway.stopped(signal.SIGTERM)
+        path_of_zone(gateway.zone).unlink(missing_ok=True)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_they_share_an_address_and_a_count_and_end_together(
+    start: Start, number: signal.Signals
+) -> None:
+    with upstream(says(HELLO)) as service:
+        gateway = start("--upstream", service.url, "--workers", "3")
+        assert gateway.said.endswith(", with 3 workers.\n")
+        workers = gateway.workers()
+        assert len(workers) == 3
+        assert gateway.ask_often(LIMIT + 20) == {200: LIMIT, 429: 20}
+        assert path_of_zone(gateway.zone).exists()
+        out, err = gateway.stopped(number)
+    assert (gateway.process.returncode, err) == (0, "")
+    lines = out.splitlines()
+    assert sum('"GET / HTTP/1.1" 429 ' in line for line in lines) == 20
+    assert lines[-1] == "Stopped."
+    assert not any(Path(f"/proc/{pid}").exists() for pid in workers)
+    assert not path_of_zone(gateway.zone).exists(), "nobody comes back to a port that was free"
+
+
+def test_a_worker_that_dies_is_replaced_and_the_count_stays(start: Start) -> None:
+    gateway = start("--sample", "--workers", "2")
+    assert gateway.ask_often(LIMIT // 2) == {200: LIMIT // 2}
+    before = gateway.workers()
+    for pid in before:
+        os.kill(pid, signal.SIGKILL)
+    until(lambda: len(gateway.workers() - before) == 2, "both are replaced", within=SECONDS)
+    assert gateway.ask_often(LIMIT) == {200: LIMIT - LIMIT // 2, 429: LIMIT // 2}
+    _, err = gateway.stopped(signal.SIGTERM)
+    assert err.count("died (SIGKILL); another one starts") == 2
+    assert gateway.process.returncode == 0
+
+
+def test_a_hangup_replaces_them_one_by_one_and_no_request_is_refused(start: Start) -> None:
+    gateway = start("--sample", "--workers", "2", "--no-access-log")
+    before, done = gateway.workers(), False
+    found: Counter[int] = Counter()
+
+    def keep_asking() -> None:
+        while not done:
+            found[status_of(ask(gateway.port, get("/")))] += 1
+
+    with ThreadPoolExecutor(1) as pool:
+        asking = pool.submit(keep_asking)
+        gateway.process.send_signal(signal.SIGHUP)
+
+        def all_replaced() -> bool:
+            now = gateway.workers()
+            return len(now) == 2 and not now & before
+
+        until(all_replaced, "both are replaced", within=SECONDS)
+        done = True
+        asking.result()
+    found += gateway.ask_often(LIMIT)
+    assert set(found) == {200, 429}
+    assert found[200] == LIMIT
+
+
+def test_workers_do_not_outlive_their_supervisor(start: Start) -> None:
+    gateway = start("--sample", "--workers", "2")
+    workers = gateway.workers()
+    gateway.process.kill()
+    gateway.process.wait()
+
+    def all_gone() -> bool:
+        return not any(Path(f"/proc/{pid}").exists() for pid in workers)
+
+    until(all_gone, "the workers are gone", within=SECONDS)
+    gateway.process.communicate(timeout=SECONDS)
+
+
+def test_rules_are_followed_in_every_worker(start: Start, tmp_path: Path) -> None:
+    file = tmp_path / "followed.yaml"
+    file.write_text(RULES % LIMIT)
+    gateway = start("--sample", "--workers", "2", "--no-access-log", rules=file)
+    assert gateway.ask_often(LIMIT + 1)[429] == 1
+    new = file.with_suffix(".new")
+    new.write_text(RULES % 100_000)
+    new.replace(file)
+    until(lambda: set(gateway.ask_often(40)) == {200}, "all of them know", within=SECONDS)
+
+
+def test_each_counts_by_itself_if_it_is_told_so(start: Start) -> None:
+    gateway = start("--sample", "--workers", "2", "--no-access-log", "--local-store", "memory://")
+    until(lambda: gateway.ask_often(2 * LIMIT)[200] == 0, "both are used up", within=SECONDS)
+    assert not path_of_zone(gateway.zone).exists()
+
+
+def test_workers_that_cannot_start_are_said_so_once(tmp_path: Path) -> None:
+    file = tmp_path / "rules.yaml"
+    file.write_text("local_store: shared://a b\n" + RULES % LIMIT)
+    command = [sys.executable, "-m", "diana", "gateway", "--sample", "--workers", "2"]
+    done = subprocess.run(
+        [*command, "--bind", "127.0.0.1:0", "--rules", str(file)],
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+    )
+    assert done.returncode == 1
+    assert done.stderr.count("is no name of a zone") == 1
