@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
+from math import inf
 from pathlib import Path
 from threading import Thread
 
@@ -12,6 +14,10 @@ import pytest
 from diana import AsyncLimiter
 from diana.core.decision import Decision
 from diana.stores.redis.connection import opening
+from diana.stores.redis.connection.budget import Budget
+from diana.stores.redis.connection.connection import Connection
+from diana.stores.redis.connection.pool import Pool
+from diana.stores.redis.protocol.commands import command, pack
 from tests.servers.certificates import Certificates
 from tests.servers.programs import REDIS_7
 from tests.servers.server import Server
@@ -116,3 +122,39 @@ def test_the_certificates_are_read_once(tmp_path: Path) -> None:
         with opened(f"{server.url}?{trusted}", PATIENT) as store:
             until_asked(store, window())
         assert opening._tls_context.cache_info().misses == 1
+
+
+def test_a_command_larger_than_the_socket_holds_is_sent_whole() -> None:
+    ours, theirs = socket.socketpair()
+    ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4_096)
+    connection = Connection(ours, lambda _: None)
+    words = ("ECHO", b"x" * 1_000_000)
+    received = bytearray()
+
+    def answer() -> None:
+        while len(received) < len(pack(words)):
+            received.extend(theirs.recv(1 << 16))
+        theirs.sendall(b"+OK\r\n")
+
+    answering = Thread(target=answer)
+    answering.start()
+    assert connection.exchange(command(*words), Budget(PATIENT)) == b"OK"
+    answering.join()
+    assert bytes(received) == pack(words)
+    assert ours.gettimeout() == 0, "it is waited for by poll again"
+    connection.close()
+    theirs.close()
+
+
+def test_a_connection_that_was_just_used_is_dropped_if_more_came_than_was_asked_for() -> None:
+    ours, theirs = socket.socketpair()
+    pool = Pool(PATIENT)
+    pool.add(Connection(ours, lambda _: None))
+    connection = pool.take()
+    assert connection is not None
+    theirs.sendall(b"+OK\r\n+AGAIN\r\n")
+    assert connection.exchange(command("PING"), Budget(PATIENT)) == b"OK"
+    pool.give(connection)
+    connection.idle_since = inf  # as fresh as can be, however long this thread stood still
+    assert pool.take() is None
+    theirs.close()
