@@ -17,7 +17,17 @@ LAYERS = [
     {"core", "processes", "_native"},
     {"actors", "algorithms"},
     {"sources", "stores"},
-    {"waiting", "limiter", "decorator", "pacer", "charging", "judge", "guard", "shedding"},
+    {
+        "waiting",
+        "limiter",
+        "decorator",
+        "pacer",
+        "charging",
+        "dropping",
+        "judge",
+        "guard",
+        "shedding",
+    },
     {
         "middleware",
         "asgi",

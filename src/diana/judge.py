@@ -34,10 +34,12 @@ from diana.core.terms import (
     meter_with,
 )
 from diana.core.verdict import Verdict
+from diana.dropping import DROPPED, Dropping
 from diana.shedding.activity import ProcessActivity
 from diana.shedding.gauge import GaugeState
 from diana.shedding.shedding import Shedding
 from diana.stores import asynchronous, open_store, refund_verb
+from diana.stores.arrivals import Arrivals
 from diana.stores.clock import checked_clock, wall_us
 
 log = logging.getLogger("diana")
@@ -120,6 +122,10 @@ class Judge:
             share_without_registry(settings.weight or 1, settings.nodes or 1)
         )
         """What this node gets of a limit that is divided."""
+        arrivals: Arrivals | None = getattr(self.shared, "arrivals", None)
+        if arrivals is None or clock is not None:
+            arrivals = Arrivals() if clock is None else Arrivals(lambda: clock() / 1_000_000)
+        self.dropping = Dropping(arrivals)
         self._charging = Charging(self.stored, self.overrides, self.shares)
         self.follow: Callable[[], bool] = lambda: True
         """Follow changes of the rules in this process; whether it does."""
@@ -219,6 +225,10 @@ class Judge:
         match, charges, refusing = self._charging.charges(policy, request, now)
         if refusing is not None:
             return self._refuse(refusing, match, charges, now, policy, request)
+        if match.drops:
+            dropped = self._dropped(match, charges)
+            if dropped is not None:
+                return self._drop(match, dropped, charges, now, policy, request)
         if match.one_call or (self.one_store and not match.shadows):
             store = self.shared if match.shared else self.leased if match.leased else self.local
             return self._conclude(match, store.decide(charges, now), policy, request, charges)
@@ -254,6 +264,10 @@ class Judge:
         match, charges, refusing = self._charging.charges(policy, request, now)
         if refusing is not None:
             return self._refuse(refusing, match, charges, now, policy, request)
+        if match.drops:
+            dropped = self._dropped(match, charges)
+            if dropped is not None:
+                return self._drop(match, dropped, charges, now, policy, request)
         if match.one_call:
             if match.shared or match.leased:
                 side = self._ashared if match.shared else self._aleased
@@ -492,6 +506,31 @@ class Judge:
         decisions.append(self._denial(refusing, now))
         looked_at.append((refusing.meter, NO_IDENTITY, refusing.cost))
         return self._conclude(Match((*asked, refusing)), decisions, policy, request, looked_at)
+
+    def _dropped(self, match: Match, charges: list[Charge]) -> int | None:
+        """The place of the first rule by which chance denies; every such rule counts the arrival."""
+        found = None
+        for place in match.drops:
+            meter, key, _ = charges[place]
+            if self.dropping.drops(meter, key) and found is None:
+                found = place
+        return found
+
+    def _drop(
+        self,
+        match: Match,
+        place: int,
+        charges: list[Charge],
+        now: int | None,
+        policy: Policy,
+        request: Request,
+    ) -> Verdict:
+        """No rule is asked, so none is charged."""
+        meter, key, cost = charges[place]
+        at = wall_us() if now is None else now
+        decision = Decision(DROPPED, meter.params.limit, key, cost, at)
+        only = match.pick((place,))
+        return self._conclude(only, [decision], policy, request, [charges[place]])
 
     def _denial(self, rule: Rule, now: int | None) -> Decision:
         at = wall_us() if now is None else now

@@ -178,7 +178,6 @@ IN_A_RULE: list[tuple[str, int, int, str, str]] = [
     ("algo: XX", 5, 11, "algo", f"'XX' is no algorithm; write one of {ALGORITHMS}"),
     ("algo: yes", 5, 11, "algo", f"'yes' is no algorithm; write one of {ALGORITHMS}"),
     ("algo: [TB]", 5, 11, "algo", NO_TEXT),
-    ("scope: leased", 5, 12, "scope", "scope leased is not built yet in this version; write local, global or divided"),
     ("scope:", 5, 11, "scope", NO_VALUE),
     ("drop: random", 5, 11, "drop", "drop is not built yet in this version; remove it"),
     ("mode: on", 5, 11, "mode", "'on' is unknown; write one of enforce, shadow, off"),

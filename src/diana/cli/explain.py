@@ -104,6 +104,7 @@ def _json_of_rule(rule: Rule, meter: Meter, decision: Decision) -> dict[str, Any
         "charge_on": rule.charge_on.spelling if rule.charge_on else None,
         "algo": rule.meter.algorithm.code,
         "scope": rule.scope,
+        "drop": rule.drop,
         "mode": rule.mode,
         "cost": decision.cost,
         "allowed": decision.allowed,
@@ -164,6 +165,8 @@ def _described(
         yield f"cost    {decision.cost}"
     if rule.charge_on is not None:
         yield f"charge  answers with {rule.charge_on.spelling}; for others it is given back"
+    if rule.drop is not None:
+        yield f"drop    {rule.drop}: above twice the limit, chance decides who asks"
     left = f"{decision.remaining} of {decision.limit} left"
     yield "says    " + (
         click.style(f"✓ {left}", fg="green") if decision else click.style("✗ denied", fg="red")

@@ -40,5 +40,8 @@ def nodes(url: str, namespace: str | None, form: str) -> None:
     for node in found:
         heard = f"heard of {node.silent_ms / 1_000:.1f} s ago"
         weight = "" if node.weight == 1 else f"  weight {node.weight}"
-        click.echo(f"{node.id}  {node.host}  pid {node.pid}{weight}  {heard}")
+        leases = (
+            f"  holds {node.held} of {node.leased} leased, used {node.used}" if node.leased else ""
+        )
+        click.echo(f"{node.id}  {node.host}  pid {node.pid}{weight}  {heard}{leases}")
     click.echo(f"{len(found)} node{'' if len(found) == 1 else 's'}")

@@ -194,6 +194,10 @@ class FleetStore(Protocol):
     """The overrides that stand in it, as this node knows them."""
     shares: Any
     """What this node gets of a limit that is divided, as its heartbeat tells: a `diana.core.division.Shares`."""
+    arrivals: Any
+    """How often keys are asked for in the fleet, as its heartbeat tells: a `diana.stores.arrivals.Arrivals`."""
+    leased: Store
+    """Its side for permits that are leased; without one, they are asked for one by one."""
 
     def counts(self) -> Mapping[str, int]:
         """How often what happened, by name: for telemetry."""

@@ -43,6 +43,7 @@ class Match:
         "announcements",
         "asked",
         "by_outcome",
+        "drops",
         "enforced",
         "kinds",
         "leased",
@@ -72,6 +73,8 @@ class Match:
         self.shared = tuple(
             place for place in self.enforced if rules[place].scope not in (*HERE, LEASED)
         )
+        self.drops = tuple(place for place in self.enforced if rules[place].drop is not None)
+        """Where chance may decide first."""
         self.meters = tuple([rule.meter for rule in rules])
         """The rules' own; a request may be asked under others."""
         self.varies = any(rule.varies or rule.scope == "divided" for rule in rules)

@@ -62,6 +62,8 @@ class Rule:
     charge_on: Statuses | None = None
     """Answers that are charged; for all others the charge is given back. None: all are charged."""
     functions: Functions | None = None
+    drop: str | None = None
+    """`random`: when far more ask than can pass, chance decides who asks."""
 
     @property
     def lists_read_path(self) -> bool:

@@ -41,6 +41,7 @@ RIGHTS = [
     "+hset",
     "+hdel",
     "+hget",
+    "+hgetall",
     "+hlen",
     "+info",
     "+client|setname",

@@ -45,7 +45,7 @@ from diana.sources.document.warnings import CHOSEN_BY_CLIENTS, warnings_of
 
 FIELDS_OF_EVERY_RULE = {
     "actor", "unit", "rpu", "algo", "scope", "cost", "when_down", "mode", "missing", "status", "body", "name",
-    "overrides", "allow", "only", "charge_on",
+    "overrides", "allow", "only", "charge_on", "drop",
 }  # fmt: skip
 EXAMPLES = {"unit": "unit: minute", "rpu": "rpu: 100"}
 EVERYWHERE = url_from_spelling("/")
@@ -94,6 +94,10 @@ class _MergedFields:
         if name not in self._own and field is not None:
             message += f" (in the rule of line {self.place.line})"
         return ConfigError(message, line=at.line, column=at.column, path=at.path)
+
+    def is_own(self, name: str) -> bool:
+        """Not one of the defaults, which are for other rules too."""
+        return name in self._own
 
     def has(self, name: str) -> bool:
         return name in self._all
@@ -179,6 +183,7 @@ class _Compiler:
             allow=allow,
             only=only,
             charge_on=value("charge_on"),
+            drop=self._drop(merged, scope),
             scope=scope,
             cost=value("cost") or 1,
             missing=value("missing") or self._settings.missing,
@@ -189,6 +194,15 @@ class _Compiler:
             block=number,
             place=merged.place,
         )
+
+    def _drop(self, merged: _MergedFields, scope: str) -> str | None:
+        drop: str | None = merged.value("drop")
+        if drop is None or scope in ("global", "leased"):
+            return drop
+        if merged.is_own("drop"):
+            said = f"drop spares the store, and a rule of scope {scope} asks none; write scope: global or leased, or remove it"
+            self._mistakes.add(merged.wrong("drop", said))
+        return None
 
     def _actors_and_key(
         self, block: Block, merged: _MergedFields

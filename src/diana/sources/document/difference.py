@@ -28,6 +28,7 @@ COMPARED = (
     "allow",
     "only",
     "charge_on",
+    "drop",
 )
 
 

@@ -353,7 +353,7 @@ def rule_fields() -> dict[str, Read]:
         "cost": whole(1),
         "when_down": choice("local", "open", "closed"),
         "mode": choice("enforce", "shadow", "off"),
-        "drop": NotYet("drop"),
+        "drop": choice("random"),
         "charge_on": statuses,
         "missing": choice(*MISSING),
         "status": status,

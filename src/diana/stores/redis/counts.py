@@ -12,6 +12,7 @@ COUNTED = {
     "leased": "requests decided from a lease, without a trip",
     "lease_asks": "asks for permits, ahead of need",
     "lease_permits": "permits that they brought",
+    "dropped": "requests that chance denied before the store was asked",
     "settled": "requests admitted here meanwhile and charged to the store afterwards",
 }
 

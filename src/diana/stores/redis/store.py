@@ -24,6 +24,7 @@ from diana.core.lease import LeaseTerms
 from diana.core.meter import Meter
 from diana.core.terms import LiveOverrides
 from diana.processes import is_about_to_fork
+from diana.stores.arrivals import Arrivals
 from diana.stores.redis.background.keeper import Keeper
 from diana.stores.redis.background.overrides import StoredOverrides
 from diana.stores.redis.connection.budget import Budget
@@ -75,6 +76,8 @@ class RedisStore:
             share_without_registry(weight or said.weight or 1, nodes or said.nodes or 1)
         )
         """What this node gets of a limit that is divided."""
+        self.arrivals = Arrivals()
+        """How often keys of rules that drop at random are asked for."""
         self._counts = Counts()
         self.overrides = LiveOverrides()
         """Those that stand in the store, as this node knows them."""
@@ -144,7 +147,12 @@ class RedisStore:
         """How often what happened since it was opened."""
         decided = self._leases.table.decided
         shown = self._counts.shown()
-        return {**shown, "decisions": shown["decisions"] + decided, "leased": decided}
+        return {
+            **shown,
+            "decisions": shown["decisions"] + decided,
+            "leased": decided,
+            "dropped": self.arrivals.dropped,
+        }
 
     def decider(self) -> Decider:
         """This process's own. A server may fork in C, unseen by Python, so the process is compared on each use."""
@@ -212,6 +220,7 @@ class RedisStore:
                 deny_cache.knows_any,
                 plans.forget,
                 StoredOverrides(self.namespace, self.overrides, deny_cache.forget),
+                self.arrivals,
                 None if self._zone is None else self._zone.node,
             )
         else:

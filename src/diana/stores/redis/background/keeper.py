@@ -13,7 +13,9 @@ from time import monotonic
 
 from diana.core.division import Share, Shares
 from diana.core.meter import Meter
+from diana.stores.arrivals import Arrivals
 from diana.stores.lock import fork_safe_lock
+from diana.stores.redis.background.arrivals import exchange_arrivals
 from diana.stores.redis.background.connector import Connector, chance
 from diana.stores.redis.background.control import Control
 from diana.stores.redis.background.membership import BEAT_SECONDS, Membership
@@ -59,8 +61,10 @@ class Keeper:
         is_denied: Callable[[list[bytes]], bool],
         forget_limits: Callable[[], None],
         overrides: StoredOverrides,
+        arrivals: Arrivals,
         zone: str | None = None,
     ) -> None:
+        self._arrivals = arrivals
         self._overrides = overrides
         self._fallback = fallback
         self._shares = shares
@@ -206,6 +210,7 @@ class Keeper:
             self._next_beat = monotonic() + BEAT_SECONDS
             self._beat()
             self._refresh_overrides()
+            self._exchange_arrivals()
         more = self._publish_some()
         return 0.0 if more else max(0.001, self._next_beat - monotonic())
 
@@ -268,6 +273,22 @@ class Keeper:
             home.cannot_connect(failure)
         else:
             self._notices.resolve("heartbeat")
+
+    def _exchange_arrivals(self) -> None:
+        """With every heartbeat, if keys are counted at all."""
+        home = self.server_of(self._membership.keys[0])
+        if not self._arrivals or home is None or home.is_lost:
+            return
+        try:
+            self._control(home).exchange(exchange_arrivals(self._namespace, self._arrivals))
+        except NoReply as failure:
+            home.breaker.note(failure, self._control(home).sent)
+        except (BadCounter, Refused) as failure:
+            self._notices.warn_once("arrivals", f"arrivals cannot be summed: {failure}")
+        except Failure:
+            return  # with the next heartbeat
+        else:
+            self._notices.resolve("arrivals")
 
     def _refresh_overrides(self) -> None:
         """With every heartbeat. What is known stays while the store is lost."""
