@@ -17,11 +17,12 @@ import pytest
 
 from diana import AsyncLimiter, ConfigError, Decision, Limiter, LimitExceeded, limit
 from diana.core.decision import UNKNOWN
+from diana.stores.shared.zone_file import remove_zone_file
 from diana.testing import FakeClock
 from tests.servers.server import Server
 from tests.servers.waiting import until
 
-STORES = ["memory", "redis"]
+STORES = ["memory", "shared", "redis"]
 PATIENT = "budget=10s"
 
 
@@ -30,6 +31,10 @@ def url(request: pytest.FixtureRequest) -> Iterator[str]:
     """Another store is one more line here."""
     if request.param == "memory":
         yield "memory://"
+    elif request.param == "shared":
+        zone = f"slots-{uuid4().hex[:12]}"
+        yield f"shared://{zone}?size=4m"
+        remove_zone_file(zone)
     else:
         redis7: Server = request.getfixturevalue("redis7")
         yield f"{redis7.url}?{PATIENT}"
@@ -189,12 +194,21 @@ limiter.close()
 """
 
 
-def test_8_processes_are_never_more_than_5_inside(redis7: Server, tmp_path: object) -> None:
+@pytest.fixture(params=["shared", "redis"])
+def common(request: pytest.FixtureRequest) -> Iterator[str]:
+    """A store that processes share."""
+    if request.param == "shared":
+        zone = f"slots-{uuid4().hex[:12]}"
+        yield f"shared://{zone}?size=4m"
+        remove_zone_file(zone)
+    else:
+        redis7: Server = request.getfixturevalue("redis7")
+        yield f"{redis7.url}?{PATIENT}"
+
+
+def test_8_processes_are_never_more_than_5_inside(common: str, tmp_path: object) -> None:
     book, told = f"{tmp_path}/book", name()
-    workers = [
-        Popen([sys.executable, "-c", PROCESS, f"{redis7.url}?{PATIENT}", told, book])
-        for _ in range(8)
-    ]
+    workers = [Popen([sys.executable, "-c", PROCESS, common, told, book]) for _ in range(8)]
     assert [worker.wait(120) for worker in workers] == [0] * 8
     now = most = 0
     with open(book, "rb") as written:
@@ -214,11 +228,11 @@ sys.stdin.read()
 """
 
 
-def test_of_8_processes_exactly_5_get_a_place(redis7: Server) -> None:
+def test_of_8_processes_exactly_5_get_a_place(common: str) -> None:
     told = name()
     workers = [
         Popen(
-            [sys.executable, "-c", ONE_PLACE, f"{redis7.url}?{PATIENT}", told],
+            [sys.executable, "-c", ONE_PLACE, common, told],
             stdin=PIPE,
             stdout=PIPE,
             text=True,
@@ -241,8 +255,8 @@ with limiter.slot("a"):
 """
 
 
-def test_a_killed_holder_frees_its_place_after_hold_and_not_before(redis7: Server) -> None:
-    told, url = name(), f"{redis7.url}?{PATIENT}"
+def test_a_killed_holder_frees_its_place_after_hold_and_not_before(common: str) -> None:
+    told, url = name(), common
     limiter = Limiter("1 at once", store=url, name=told, hold="2s")
     holder = Popen([sys.executable, "-c", HOLDER, url, told], stdout=PIPE)
     assert holder.stdout is not None

@@ -110,15 +110,15 @@ class Judge:
             self.owned.append(self.shared)
         self._warned_not_shared = chosen is not None
         self._warn_if_not_shared()
-        for observer in self.observers:
-            if hasattr(observer, "watch"):
-                observer.watch(self.counts)
         self._ashared = asynchronous(self.shared)
         self._aleased = asynchronous(self.leased)
         self.lines = Lines()
         self._places = {
             id(store): Account(store, self.clock, self.lines) for store in (self.local, self.shared)
         }
+        for observer in self.observers:
+            if hasattr(observer, "watch"):
+                observer.watch(partial(_counts, self.shared, tuple(self._places.values())))
         self._quiet: Judge | None = None
         self.overrides = LiveOverrides()
         """Those of code."""
@@ -147,11 +147,6 @@ class Judge:
     @property
     def identity_errors(self) -> int:
         return self._charging.errors
-
-    def counts(self) -> dict[str, int]:
-        """What the shared store counts, and how many places ran off while their request still ran."""
-        counted = self.shared.counts() if hasattr(self.shared, "counts") else {}
-        return {**counted, "expired_places": self.expired_places}
 
     @property
     def expired_places(self) -> int:
@@ -187,7 +182,7 @@ class Judge:
         if self._quiet is None:
             self._quiet = copy(self)
             self._quiet.observers = ()
-        self._quiet.policy = self.policy
+        self._quiet.policy, self._quiet.shedding = self.policy, self.shedding
         return self._quiet
 
     def tell(self, verdict: Verdict) -> Verdict:
@@ -633,6 +628,12 @@ def _places(
     for charge, decision in zip(charges, decisions, strict=True):
         if decision and holds_places(charge[0].algorithm):
             yield Place(account, charge, charged_at(charge[0], decision), decision.degraded)
+
+
+def _counts(store: Any, places: Sequence[Account]) -> dict[str, int]:
+    """What the shared store counts, and how many places ran off while their request still ran."""
+    counted = store.counts() if hasattr(store, "counts") else {}
+    return {**counted, "expired_places": sum(account.expired for account in places)}
 
 
 def _observer(observer: str | Observer) -> Observer:

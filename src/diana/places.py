@@ -25,6 +25,7 @@ from weakref import WeakKeyDictionary
 
 from diana.core.contracts import Clock, GiveBack, Store
 from diana.core.meter import Meter
+from diana.stores.renewal import renewed
 from diana.waiting import Lines
 
 log = logging.getLogger("diana")
@@ -375,17 +376,10 @@ def place_name(charge: tuple[Meter, str, int]) -> str:
 def _renewed(place: Place) -> int | None:
     """Its moment from now on; 0 if it is lost, None if the store did not say."""
     store: Any = place.account.store
-    renew = getattr(store, "renew", None)
-    if renew is None:
-        store.refund([place.charge], place.at)
-        (decision,) = store.decide([place.charge])
-        algorithm: Any = place.charge[0].algorithm
-        params = place.charge[0].params
-        return algorithm.moment_of(params, decision.outcome, decision.at) if decision else 0
-    found: int | None = renew(
-        place.charge, place.at, **({"degraded": True} if place.degraded else {})
-    )
-    return found
+    if place.degraded:
+        found: int | None = store.renew(place.charge, place.at, degraded=True)
+        return found
+    return renewed(store, place.charge, place.at)
 
 
 _keepers: dict[int, Keeper] = {}

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from fastapi import Depends, FastAPI
@@ -23,6 +24,7 @@ import diana.starlette
 from diana import AsyncGuard, ConfigError, Guard, Request
 from diana.asgi import RateLimitMiddleware as Asgi
 from diana.middleware.asgi import App, Message
+from diana.stores.shared.zone_file import remove_zone_file
 from diana.wsgi import RateLimitMiddleware as Wsgi
 from tests.middleware.calls import aask, ask, ask_wsgi, environ, hello, policy, scope
 from tests.servers.server import Server
@@ -33,15 +35,21 @@ ONE = "{url: /, rules: [{algo: C, most: 1, hold: 300ms, name: one}]}"
 MANY = 10_000
 
 
-@pytest.fixture(params=["memory", "redis"])
-def guard(request: pytest.FixtureRequest) -> AsyncGuard:
+@pytest.fixture(params=["memory", "shared", "redis"])
+def guard(request: pytest.FixtureRequest) -> Iterator[AsyncGuard]:
     """Of five at once; another store is one more line here."""
     if request.param == "memory":
-        return AsyncGuard(policy(FIVE))
-    redis7: Server = request.getfixturevalue("redis7")
-    redis7.ask("FLUSHALL")
-    rules = FIVE.replace("most: 5", "most: 5, scope: global")
-    return AsyncGuard(policy(rules), f"{redis7.url}?budget=10s")
+        yield AsyncGuard(policy(FIVE))
+    elif request.param == "shared":
+        zone = f"holding-{uuid4().hex[:12]}"
+        local = f"shared://{zone}?size=4m"
+        yield AsyncGuard(policy(f"{{local_store: '{local}', limits: [{FIVE}]}}"))
+        remove_zone_file(zone)
+    else:
+        redis7: Server = request.getfixturevalue("redis7")
+        redis7.ask("FLUSHALL")
+        rules = FIVE.replace("most: 5", "most: 5, scope: global")
+        yield AsyncGuard(policy(rules), f"{redis7.url}?budget=10s")
 
 
 async def all_free(guard: AsyncGuard, most: int = 5) -> None:

@@ -28,6 +28,7 @@ from diana.stores.redis.protocol.commands import Exchange, acquire
 from diana.stores.redis.protocol.compare_and_swap import Change, swap
 from diana.stores.redis.protocol.script import wire_limit
 from diana.stores.redis.protocol.server_clock import ServerClock
+from diana.stores.renewal import renewed
 
 MOST_KEYS = 100_000
 """Keys whose admissions are noted; of further ones nothing is charged to the store."""
@@ -116,7 +117,7 @@ class Fallback:
         """A place that was taken here."""
         if charge[0].when_down != "local":
             return at  # none was taken
-        return self._store.renew(self._share(charge), at, now)
+        return renewed(self._store, self._share(charge), at, now)
 
     def reset(self, meter: Meter, key: str, wire_key: bytes) -> None:
         with self._lock:

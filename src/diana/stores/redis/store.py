@@ -130,7 +130,7 @@ class RedisStore:
     def release(
         self, places: Sequence[tuple[tuple[Meter, str, int], int, bool]], now: int | None = None
     ) -> list[Any]:
-        return self._drive(self.decider().release([Charged(*place) for place in places], now))
+        return self.drive(self.decider().release([Charged(*place) for place in places], now))
 
     def renew(
         self,
@@ -140,7 +140,7 @@ class RedisStore:
         degraded: bool = False,
     ) -> int | None:
         """None: the store did not say."""
-        return self._drive(self.decider().renew(Charged(charge, at, degraded), now))
+        return self.drive(self.decider().renew(Charged(charge, at, degraded), now))
 
     def reset(self, meter: Meter, key: str) -> None:
         self.drive(self.decider().reset(meter, key))
@@ -290,7 +290,7 @@ class AsyncRedisStore:
     async def release(
         self, places: Sequence[tuple[tuple[Meter, str, int], int, bool]], now: int | None = None
     ) -> list[Any]:
-        return await self._drive(
+        return await self.drive(
             self._store.decider().release([Charged(*place) for place in places], now)
         )
 

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable
 from mmap import mmap
 from time import monotonic_ns
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from diana.core.charge import ONE, Charges, checked_cost
 from diana.core.contracts import Clock, Numbers, State, Take
