@@ -24,6 +24,8 @@ LAYERS = [
         "pacer",
         "charging",
         "dropping",
+        "places",
+        "queueing",
         "judge",
         "guard",
         "shedding",

@@ -18,6 +18,7 @@ import pytest
 import diana
 from diana import AsyncLimiter, ConfigError, Decision, DianaError, Limiter, LimitExceeded, limit
 from diana.core.errors import CostError, KeyTypeError, PatienceError
+from diana.core.limit import holds_places
 from diana.core.plugins import algorithms
 from diana.stores.memory import MemoryStore
 from diana.testing import FakeClock
@@ -58,6 +59,11 @@ Bell().ring(1)  # type: ignore[arg-type]
 """
 
 BEGIN_US = 1_700_000_000_000_000
+
+
+def spelled(number: int, code: str) -> str:
+    """A limit as this algorithm counts: so many a second, or so many at once."""
+    return f"{number} at once" if holds_places(algorithms()[code]) else f"{number}/second"
 
 
 def clock() -> FakeClock:
@@ -119,7 +125,7 @@ def test_a_decision_reads_as_what_it_says() -> None:
 
 @pytest.mark.parametrize("code", algorithms())
 def test_a_cost_of_zero_passes_and_writes_nothing(code: str) -> None:
-    limiter = Limiter("1/second", algo=code, clock=clock())
+    limiter = Limiter(spelled(1, code), algo=code, clock=clock())
     before = limiter.peek("k")
     assert limiter.take("k", 0)
     assert limiter.peek("k") == before
@@ -141,11 +147,12 @@ def test_a_cost_that_is_no_whole_number_is_an_error(cost: Any, spelling: str) ->
 
 @pytest.mark.parametrize("code", algorithms())
 def test_a_cost_above_what_can_ever_pass_is_denied_for_ever(code: str) -> None:
-    limiter = Limiter("5/second", algo=code, clock=clock())
+    limiter = Limiter(spelled(5, code), algo=code, clock=clock())
     for cost in (limiter.peek("k").limit + 1, 2**53 - 1):
         denied = limiter.take("k", cost)
         assert not denied
         assert denied.retry_after is None
+        assert denied.never
 
 
 def test_several_limits_are_all_or_nothing() -> None:

@@ -12,8 +12,8 @@ from diana import AsyncGuard, AsyncLimiter, Guard, Limiter
 TWINS = [(Limiter, AsyncLimiter), (Guard, AsyncGuard)]
 
 
-WAIT_FOR_NOTHING = ("beside", "from_file", "hold", "override", "remove_override")
-"""What `hold` gives is waited for, by `async with`."""
+WAIT_FOR_NOTHING = ("held", "slot", "beside", "from_file", "hold", "override", "remove_override")
+"""What `hold` and `slot` give is waited for, by `async with`; what is held is given back without waiting."""
 
 
 def methods(kind: type) -> dict[str, Any]:

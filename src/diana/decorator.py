@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import wraps
+from inspect import isgeneratorfunction
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, cast, overload
 
 from diana.core.charge import checked_cost
@@ -60,8 +61,8 @@ def limit(
     """Limit calls of a function, method or coroutine.
 
     Over the limit it calls `fallback` with the same arguments, or raises LimitExceeded. `key` and `cost` may be functions of the
-    call's arguments. With `timeout` it first waits that long. The counter is named after the function unless `name` is given. The
-    decorated function has its limiter as `.limiter`, to reset or peek at a key.
+    call's arguments. With `timeout` it first waits that long. Of a limit such as `5 at once`, so many calls run at a time. The counter is
+    named after the function unless `name` is given. The decorated function has its limiter as `.limiter`, to reset or peek at a key.
     """
     if not isinstance(spelling, str):
         raise ConfigError('@limit needs a limit; write @limit("100/minute")')
@@ -82,6 +83,12 @@ def limit(
         return _limited(function, Limiter(spelling, **options))
 
     def _limited(function: Callable[P, R], limiter: Limiter) -> Callable[P, R]:
+        places = limiter.holds_places
+        if places and isgeneratorfunction(function):
+            raise ConfigError(
+                "@limit does not know when a generator has ended; write with limiter.slot(key): inside it"
+            )
+
         @wraps(function)
         def limited(*args: P.args, **kwargs: P.kwargs) -> R:
             who, price = key_of(*args, **kwargs), cost_of(*args, **kwargs)
@@ -90,7 +97,10 @@ def limit(
             else:
                 decision = limiter.wait(who, price, timeout)
             if decision:
-                return function(*args, **kwargs)
+                if not places:
+                    return function(*args, **kwargs)
+                with limiter.held(decision):
+                    return function(*args, **kwargs)
             if fallback is None:
                 raise LimitExceeded(decision)
             return cast("R", fallback(*args, **kwargs))
@@ -101,6 +111,8 @@ def limit(
     def _alimited(
         function: Callable[P, Awaitable[Any]], limiter: AsyncLimiter
     ) -> Callable[P, Awaitable[Any]]:
+        places = limiter.holds_places
+
         @wraps(function)
         async def limited(*args: P.args, **kwargs: P.kwargs) -> Any:
             who, price = key_of(*args, **kwargs), cost_of(*args, **kwargs)
@@ -109,7 +121,10 @@ def limit(
             else:
                 decision = await limiter.wait(who, price, timeout)
             if decision:
-                return await function(*args, **kwargs)
+                if not places:
+                    return await function(*args, **kwargs)
+                with limiter.held(decision):
+                    return await function(*args, **kwargs)
             if fallback is None:
                 raise LimitExceeded(decision)
             answer = fallback(*args, **kwargs)

@@ -10,17 +10,21 @@ from typing import Any, Self
 
 from diana.core.contracts import Client, Clock, Observer, Store
 from diana.core.division import Share
+from diana.core.exchange import adrive, drive
 from diana.core.policy import Policy
 from diana.core.request import Request
 from diana.core.terms import Override
 from diana.core.verdict import Verdict
 from diana.judge import Judge
+from diana.places import Held, aflush, flush
+from diana.queueing import CheckAgain, Line, line_of_denial, until_place
 from diana.shedding.activity import ProcessActivity
 from diana.shedding.gauge import GaugeState
 from diana.sources.following.live import LiveRules
 from diana.sources.following.problems import Problem
 from diana.stores import asynchronous
 from diana.stores.later import LaterInLoop, LaterInThread
+from diana.waiting import Queue, Sleep, TaskTicket, ThreadTicket, Timer
 
 
 class _PolicyGuard:
@@ -124,6 +128,15 @@ class _PolicyGuard:
         """The rule's own numbers hold again. One of the rules file or of the store stays."""
         self._judge.override(rule, value, None)
 
+    def held(self, verdict: Verdict) -> Held:
+        """`with guard.held(verdict):` renews the places that an allowed request took, as long as they are needed, and gives them back."""
+        return self._judge.held(verdict)
+
+    @property
+    def expired_places(self) -> int:
+        """Places that ran off while their request still ran: so often there may have been one more inside than `most` says."""
+        return self._judge.expired_places
+
     @property
     def activity(self) -> ProcessActivity | None:
         """What the middleware tells of every request that it lets in; None: no factor of `shed` asks."""
@@ -167,6 +180,35 @@ class Guard(_PolicyGuard):
         for store, verb, args in self._judge.refunds(verdict):
             getattr(store, verb)(*args)
 
+    def release(self, verdict: Verdict) -> None:
+        """The request is done: give back the places that it took (`algo: C`). Done twice, it is done once."""
+        for store, verb, args in self._judge.releases(verdict):
+            getattr(store, verb)(*args)
+        self._judge.wake(verdict)
+
+    def wait(self, request: Request) -> Verdict:
+        """`check`; where a rule says so (`max_wait`), it waits for a place, first come, first served."""
+        judge = self._judge
+        line, verdict = judge.line_before(request), None
+        if line is None:
+            verdict = judge.quiet.check(request)
+            line = line_of_denial(verdict)
+            if line is None:
+                return judge.tell(verdict)
+        timer = Timer(judge.clock)
+        verdict = verdict or self.peek(request)
+        steps = until_place(judge.lines, timer, ThreadTicket(), line, request, verdict)
+        return judge.tell(drive(steps, partial(self._perform, timer)))
+
+    def _perform(self, timer: Timer, step: CheckAgain | Sleep | Queue) -> Any:
+        match step:
+            case CheckAgain(request):
+                return self._judge.quiet.check(request)
+            case Sleep(seconds):
+                return timer.sleep(seconds)
+            case Queue(ticket, seconds):
+                return ticket.wait(seconds)
+
     def settle(self, verdict: Verdict, *, status: int) -> None:
         """The answer has this status: rules that do not charge it (`charge_on`) give their charge back. Once per verdict."""
         for store, verb, args in self._judge.settlements(verdict, status):
@@ -196,6 +238,8 @@ class Guard(_PolicyGuard):
         """Close the stores that this guard opened, and follow its rules no longer."""
         self._stop_following()
         self._later.close()
+        if self.has_shared_store:
+            flush()
         for store in self._judge.owned:
             store.close()
 
@@ -215,6 +259,42 @@ class AsyncGuard(_PolicyGuard):
         """Take back what an allowed request was charged, as far as it still counts."""
         for store, verb, args in self._judge.refunds(verdict):
             await getattr(asynchronous(store), verb)(*args)
+
+    async def release(self, verdict: Verdict) -> None:
+        """The request is done: give back the places that it took (`algo: C`). Done twice, it is done once."""
+        for store, verb, args in self._judge.releases(verdict):
+            await getattr(asynchronous(store), verb)(*args)
+        self._judge.wake(verdict)
+
+    async def wait(self, request: Request) -> Verdict:
+        """`check`; where a rule says so (`max_wait`), it waits for a place, first come, first served."""
+        verdict, line = await self._begin_wait(request)
+        return verdict if line is None else await self._end_wait(request, verdict, line)
+
+    async def _begin_wait(self, request: Request) -> tuple[Verdict, Line | None]:
+        """Without waiting: the verdict, and the line to stand in, if there is one; observers are then not told yet."""
+        judge = self._judge
+        line = judge.line_before(request)
+        if line is not None:
+            return await self.peek(request), line
+        verdict = await judge.quiet.acheck(request)
+        line = line_of_denial(verdict)
+        return (judge.tell(verdict), None) if line is None else (verdict, line)
+
+    async def _end_wait(self, request: Request, verdict: Verdict, line: Line) -> Verdict:
+        judge = self._judge
+        timer = Timer(judge.clock)
+        steps = until_place(judge.lines, timer, TaskTicket(), line, request, verdict)
+        return judge.tell(await adrive(steps, partial(self._perform, timer)))
+
+    async def _perform(self, timer: Timer, step: CheckAgain | Sleep | Queue) -> Any:
+        match step:
+            case CheckAgain(request):
+                return await self._judge.quiet.acheck(request)
+            case Sleep(seconds):
+                return await timer.asleep(seconds)
+            case Queue(ticket, seconds):
+                return await ticket.wait(seconds)
 
     async def settle(self, verdict: Verdict, *, status: int) -> None:
         """The answer has this status: rules that do not charge it (`charge_on`) give their charge back. Once per verdict."""
@@ -246,5 +326,7 @@ class AsyncGuard(_PolicyGuard):
         """Close the stores that this guard opened, and follow its rules no longer."""
         self._stop_following()
         await self._later.close()
+        if self.has_shared_store:
+            await aflush()
         for store in self._judge.owned:
             await asynchronous(store).close()

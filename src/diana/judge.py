@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from copy import copy
 from functools import partial
 from os import getpid
@@ -17,10 +17,12 @@ from typing import Any, NamedTuple, cast
 from weakref import ReferenceType, ref
 
 from diana.charging import NO_IDENTITY, REFUSED_KEY, Charge, Charging
+from diana.core.charge import charged_at
 from diana.core.contracts import Client, Clock, Observer, Store
 from diana.core.decision import NEVER, Decision
 from diana.core.division import Shares, share_without_registry
 from diana.core.errors import ConfigError
+from diana.core.limit import holds_places
 from diana.core.match import HERE, LEASED, Match
 from diana.core.meter import Meter
 from diana.core.plugins import plugin
@@ -35,12 +37,15 @@ from diana.core.terms import (
 )
 from diana.core.verdict import Verdict
 from diana.dropping import DROPPED, Dropping
+from diana.places import Account, Held, Place, place_name, though_cancelled
+from diana.queueing import Line, line_of_meter
 from diana.shedding.activity import ProcessActivity
 from diana.shedding.gauge import GaugeState
 from diana.shedding.shedding import Shedding
 from diana.stores import asynchronous, open_store, refund_verb
 from diana.stores.arrivals import Arrivals
 from diana.stores.clock import checked_clock, wall_us
+from diana.waiting import Lines
 
 log = logging.getLogger("diana")
 
@@ -107,11 +112,16 @@ class Judge:
             self.owned.append(self.shared)
         self._warned_not_shared = chosen is not None
         self._warn_if_not_shared()
-        for observer in self.observers:
-            if hasattr(observer, "watch") and hasattr(self.shared, "counts"):
-                observer.watch(self.shared.counts)
         self._ashared = asynchronous(self.shared)
         self._aleased = asynchronous(self.leased)
+        self.lines = Lines()
+        self._places = {
+            id(store): Account(store, self.clock, self.lines) for store in (self.local, self.shared)
+        }
+        for observer in self.observers:
+            if hasattr(observer, "watch"):
+                observer.watch(partial(_counts, self.shared, tuple(self._places.values())))
+        self._quiet: Judge | None = None
         self.overrides = LiveOverrides()
         """Those of code."""
         stored: LiveOverrides | None = getattr(self.shared, "overrides", None)
@@ -144,6 +154,59 @@ class Judge:
     def identity_errors(self) -> int:
         return self._charging.errors
 
+    @property
+    def expired_places(self) -> int:
+        return sum(account.expired for account in self._places.values())
+
+    def held(self, verdict: Verdict) -> Held:
+        """The places that an allowed request took, to be renewed and given back."""
+        return Held(list(self._places_of(verdict)) if verdict.allowed else [])
+
+    def _places_of(self, verdict: Verdict) -> Iterator[Place]:
+        meters = verdict.meters or verdict.match.meters
+        for rule, meter, decision in zip(verdict.rules, meters, verdict.decisions, strict=True):
+            if decision and decision.cost and holds_places(meter.algorithm):
+                account = self._places[id(self._store_of(rule))]
+                charge = (meter, decision.key, decision.cost)
+                yield Place(account, charge, charged_at(meter, decision), decision.degraded)
+
+    def releases(self, verdict: Verdict) -> Iterator[StoreCall]:
+        """What gives back the places of an allowed request."""
+        if verdict.allowed and verdict.match.holds:
+            places = [rule for rule in verdict.rules if holds_places(rule.meter.algorithm)]
+            yield from self._refunds(verdict, places)
+
+    def wake(self, verdict: Verdict) -> None:
+        """Places were given back: who waits for one looks again."""
+        if self.lines.are_used:
+            for place in self._places_of(verdict):
+                self.lines.wake(place_name(place.charge))
+
+    @property
+    def quiet(self) -> Judge:
+        """The same, but observers are not told: of a request that waits they are told once, in the end."""
+        if self._quiet is None:
+            self._quiet = copy(self)
+            self._quiet.observers = ()
+        self._quiet.policy, self._quiet.shedding = self.policy, self.shedding
+        return self._quiet
+
+    def tell(self, verdict: Verdict) -> Verdict:
+        if self.observers:
+            self._notify(verdict)
+        return verdict
+
+    def line_before(self, request: Request) -> Line | None:
+        """Where others wait already for a place that this request needs, too."""
+        if not self.lines:
+            return None
+        look = self.look(request)
+        for _, (meter, key, _) in look.asked:
+            line = line_of_meter(meter, key)
+            if line is not None and self.lines.length(line.name):
+                return line
+        return None
+
     def enter_process(self) -> None:
         """Threads of a parent are not in its child. A server may fork in C, unseen by Python, so the process is compared on each use."""
         pid = getpid()
@@ -157,6 +220,7 @@ class Judge:
         other = copy(self)
         other.policy = policy
         other.owned = []
+        other._quiet = None
         other.overrides = LiveOverrides()
         other._charging = Charging(self.stored, other.overrides, self.shares)
         # No request is shed twice.
@@ -270,20 +334,24 @@ class Judge:
                 return self._drop(match, dropped, charges, now, policy, request)
         if match.one_call:
             if match.shared or match.leased:
-                side = self._ashared if match.shared else self._aleased
-                answers = await side.decide(charges, now)
+                store = self.shared if match.shared else self.leased
+                answers = await self._ask(store, match, charges, now)
             else:
                 answers = self.local.decide(charges, now)
             return self._conclude(match, answers, policy, request, charges)
         decisions = self._decide_here(match, charges, now)
         for there, places in self._stages(match, decisions):
             try:
-                answers = await asynchronous(there).decide(
-                    [charges[place] for place in places], now
-                )
+                some = [charges[place] for place in places]
+                answers = await self._ask(there, match, some, now)
             except Exception:
                 for store, verb, args in self._give_back(match, charges, decisions, now):
                     await getattr(asynchronous(store), verb)(*args)
+                raise
+            except BaseException:
+                # Cancelled: what was charged stands, but a place would be held for nobody.
+                if match.holds:
+                    self._release_places(match, charges, decisions)
                 raise
             if not all(answers):
                 for store, verb, args in self._give_back(match, charges, decisions, now):
@@ -292,6 +360,30 @@ class Judge:
         for place, store in self._shadows(match, charges, decisions, now):
             (decisions[place],) = await asynchronous(store).decide([charges[place]], now)
         return self._conclude_some(match, decisions, policy, request, charges)
+
+    def _ask(
+        self, store: Store, match: Match, charges: list[Charge], now: int | None
+    ) -> Awaitable[list[Decision]]:
+        """A store elsewhere. Who is cancelled meanwhile may have got places: they are given back as soon as that is known."""
+        side = self._ashared if store is self.shared else self._aleased
+        deciding = side.decide(charges, now)
+        if not match.holds or store is not self.shared:
+            return deciding
+
+        def give_back(decisions: list[Decision]) -> None:
+            if all(decisions):
+                account = self._places[id(store)]
+                Held(list(_places(account, charges, decisions))).release()
+
+        return though_cancelled(deciding, give_back)
+
+    def _release_places(
+        self, match: Match, charges: list[Charge], decisions: dict[int, Decision]
+    ) -> None:
+        for place, decision in decisions.items():
+            account = self._places.get(id(self._store_of(match.rules[place])))
+            if account is not None:
+                Held(list(_places(account, [charges[place]], [decision]))).release()
 
     def look(self, request: Request) -> Look:
         """Which counter of which store each rule would be asked about this request."""
@@ -372,7 +464,8 @@ class Judge:
                 charge = (meter, decision.key, decision.cost)
                 now = self.clock and self.clock()
                 verb = refund_verb(decision)
-                yield StoreCall(self._store_of(rule), verb, ([charge], decision.at, now))
+                at = charged_at(meter, decision)
+                yield StoreCall(self._store_of(rule), verb, ([charge], at, now))
 
     def _decide_here(
         self, match: Match, charges: list[Charge], now: int | None
@@ -405,7 +498,7 @@ class Judge:
         for place, decision in decisions.items():
             meter, key, cost = charges[place]
             if self._store_of(match.rules[place]) is self.local:
-                self.local.refund([charges[place]], decision.at, now)
+                self.local.refund([charges[place]], charged_at(meter, decision), now)
                 (decisions[place],) = self.local.peek([(meter, key, 0)], now)
             else:
                 yield StoreCall(
@@ -565,6 +658,21 @@ def _check_fit(check: Callable[[Meter], None], meter: Meter, rule: Rule) -> None
         raise ConfigError(
             error.message, line=place.line, column=place.column, path=f"{place.path}.{error.path}"
         ) from None
+
+
+def _places(
+    account: Account, charges: Sequence[Charge], decisions: Sequence[Decision]
+) -> Iterator[Place]:
+    """Those that these charges took."""
+    for charge, decision in zip(charges, decisions, strict=True):
+        if decision and holds_places(charge[0].algorithm):
+            yield Place(account, charge, charged_at(charge[0], decision), decision.degraded)
+
+
+def _counts(store: Any, places: Sequence[Account]) -> dict[str, int]:
+    """What the shared store counts, and how many places ran off while their request still ran."""
+    counted = store.counts() if hasattr(store, "counts") else {}
+    return {**counted, "expired_places": sum(account.expired for account in places)}
 
 
 def _observer(observer: str | Observer) -> Observer:

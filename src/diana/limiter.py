@@ -5,18 +5,31 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
-from typing import Any
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, nullcontext
+from os import getpid
+from time import monotonic
+from typing import Any, NoReturn
 
-from diana.core.charge import Charge, checked_cost
-from diana.core.contracts import Client, Clock, Store
+from diana.core.charge import Charge, charged_at, checked_cost
+from diana.core.contracts import Algorithm, AsyncTake, Client, Clock, Store
 from diana.core.decision import Decision, tightest
+from diana.core.duration import micros_from_spelling
 from diana.core.errors import ConfigError, LimitExceeded
 from diana.core.exchange import adrive, drive
-from diana.core.limit import limits_from_spelling
+from diana.core.limit import Limit, Places, checked_places, holds_places, limits_from_spelling
 from diana.core.meter import Meter, escaped, meter_from_limit
 from diana.core.plugins import algorithm_from_spelling
+from diana.places import (
+    Account,
+    Held,
+    Place,
+    aflush,
+    flush,
+    keeper_of_process,
+    place_name,
+    though_cancelled,
+)
 from diana.stores import asynchronous, open_store, refund_verb
 from diana.waiting import (
     LimiterCall,
@@ -32,6 +45,7 @@ from diana.waiting import (
 )
 
 NAMESPACE = "diana"
+DEFAULT_ALGO = "TB"
 WHEN_DOWN = ("local", "open", "closed")
 
 
@@ -69,6 +83,67 @@ class _Limits:
             raise
         self.clock = clock
         self.lines = Lines()
+        self.places = None
+        if self.holds_places:
+            self.places = Account(self.store, clock, self.lines, self.meters[0])
+
+    @property
+    def holds_places(self) -> bool:
+        return holds_places(self.meters[0].algorithm)
+
+    def line_of(self, key: str) -> str | None:
+        """Where one waits for a place of the key; None if there are none."""
+        return None if self.places is None else place_name((self.meters[0], key, 1))
+
+    def no_places(self) -> NoReturn:
+        raise ConfigError(
+            f"{self.meters[0].limit} has no places to give back; write a limit such as '5 at once'"
+        )
+
+    def bound_refund(self) -> Callable[[Decision], None] | None:
+        """The fast lane for giving a place back; None if the store has none."""
+        bind = getattr(self.store, "bind_refund", None)
+        if self.places is None or bind is None:
+            return None
+        meter = self.meters[0]
+        give_back, lines = bind(meter, self.clock), self.lines
+        algorithm: Any = meter.algorithm
+        moment_of, params = algorithm.moment_of, meter.params
+
+        def refund(decision: Decision) -> None:
+            """Give the place back, once. A denial has nothing to give back."""
+            outcome, _, key, cost, at, _ = decision
+            if outcome[0] and cost:
+                give_back(key, cost, moment_of(params, outcome, at))
+                if lines.are_used:
+                    lines.wake(place_name((meter, key, cost)))
+
+        return refund
+
+    def held(self, decision: Decision) -> Held:
+        """The place that was taken, to be renewed and given back."""
+        if self.places is None:
+            self.no_places()
+        if not decision or not decision.cost:
+            return Held([])
+        meter = self.meters[0]
+        charge, at = (meter, decision.key, decision.cost), charged_at(meter, decision)
+        return Held([Place(self.places, charge, at, decision.degraded)])
+
+    def take_though_cancelled(self, take: AsyncTake) -> AsyncTake:
+        """Who is cancelled while the store is asked may have got a place: it is given back."""
+        if not hasattr(self.store, "asynchronous"):
+            return take
+
+        async def taking(key: str, cost: int = 1) -> Decision:
+            """Charge the key; the Decision is true if it may pass."""
+            return await though_cancelled(take(key, cost), self._give_back)
+
+        return taking
+
+    def _give_back(self, decision: Decision) -> None:
+        if decision:
+            self.held(decision).release()
 
     def charges_for(self, key: str, cost: int) -> tuple[list[Charge], int | None]:
         """What a store takes: the charges, and the time if there is a clock of our own."""
@@ -88,11 +163,73 @@ class _Limits:
         return f"{kind}({limits!r}, algo={algo!r}, store={store}{named})"
 
 
+class _Slot(Place):
+    """A place: taken where `with` begins, given back where it ends."""
+
+    __slots__ = ("_asked", "_keeper", "_limiter")
+
+    def __init__(
+        self, limiter: Any, account: Account, meter: Meter, key: str, cost: int, wait: float | None
+    ) -> None:
+        self.account = account
+        self.charge = (meter, key, cost)
+        self._limiter = limiter
+        self._asked = wait
+
+    def _begin(self, decision: Decision) -> Decision:
+        outcome, _, _, cost, at, degraded = decision
+        if not outcome[0]:
+            raise LimitExceeded(decision)
+        meter = self.charge[0]
+        algorithm: Any = meter.algorithm
+        self.at = algorithm.moment_of(meter.params, outcome, at)
+        self.degraded = degraded
+        self.hold = meter.limit.unit_us / 1_000_000
+        self.since = monotonic()
+        self.is_renewing = False
+        self.is_released = not cost
+        self._keeper = keeper_of_process()
+        if cost:
+            self._keeper.hold(self)
+        return decision
+
+    def _end(self) -> None:
+        if not self.is_released and (self._keeper.pid == getpid() or not self.account.is_elsewhere):
+            self._keeper.release(self)
+
+
+class Slot(_Slot):
+    __slots__ = ()
+
+    def __enter__(self) -> Decision:
+        (_, key, cost), wait, limiter = self.charge, self._asked, self._limiter
+        return self._begin(
+            limiter.take(key, cost) if wait is None else limiter.wait(key, cost, wait)
+        )
+
+    def __exit__(self, *_: object) -> None:
+        self._end()
+
+
+class AsyncSlot(_Slot):
+    __slots__ = ()
+
+    async def __aenter__(self) -> Decision:
+        (_, key, cost), wait, limiter = self.charge, self._asked, self._limiter
+        if wait is None:
+            return self._begin(await limiter.take(key, cost))
+        return self._begin(await limiter.wait(key, cost, wait))
+
+    async def __aexit__(self, *_: object) -> None:
+        self._end()
+
+
 class Limiter:
     """`Limiter("100/minute").take("alice")` is true a hundred times a minute.
 
     A spelling is `N/unit` or `N per 30s`; several joined by `;` hold together, all or nothing. `algo` is TB, LB, W, SW or SL, in letters
-    or words; `burst` and the other options are the algorithm's. On a store that others share, `name` is required.
+    or words; `burst` and the other options are the algorithm's. `N at once` counts how many are inside: see `slot`; its options are `hold`,
+    for how long a place is kept for a process that may have died (60s), and `retry`. On a store that others share, `name` is required.
     """
 
     def __init__(
@@ -112,9 +249,19 @@ class Limiter:
         if type(self).take is Limiter.take and len(self._limits.meters) == 1:
             fast_lane = self._store.bind(self._limits.meters[0], clock)
             self.take = fast_lane  # type: ignore[method-assign]
+            self.refund = self._limits.bound_refund() or self.refund  # type: ignore[assignment,method-assign]
 
     def __repr__(self) -> str:
         return self._limits.shown_as("Limiter")
+
+    @property
+    def holds_places(self) -> bool:
+        """Whether it counts how many at once, so that what is taken is given back."""
+        return self._limits.holds_places
+
+    def held(self, decision: Decision) -> Held:
+        """`with limiter.held(decision):` renews the place that `take` took, as long as it is needed, and gives it back."""
+        return self._limits.held(decision)
 
     def take(self, key: str, cost: int = 1) -> Decision:
         """Charge the key, by every limit or by none; the Decision is true if it may pass."""
@@ -124,7 +271,10 @@ class Limiter:
         """Take, sleeping as long as needed; past the timeout, the denial at once. First come, first served per key."""
         limits = self._limits
         ticket = ThreadTicket()
-        steps = until_allowed(limits.lines, limits.timer, ticket, key, checked_cost(cost), timeout)
+        line = limits.line_of(key)
+        steps = until_allowed(
+            limits.lines, limits.timer, ticket, key, checked_cost(cost), timeout, line
+        )
         return self._drive(steps)
 
     @contextmanager
@@ -136,7 +286,16 @@ class Limiter:
             decision = self.wait(key, cost, timeout)
         if not decision:
             raise LimitExceeded(decision)
-        yield decision
+        with self.held(decision) if self._limits.holds_places else nullcontext():
+            yield decision
+
+    def slot(self, key: str, cost: int = 1, *, wait: float | None = None) -> Slot:
+        """`with limiter.slot("alice"):` takes a place of `5 at once`, or raises LimitExceeded, and gives it back. Async: `async with`.
+
+        `wait`: seconds to wait for one, first come, first served per key. It is renewed as long as it is needed.
+        """
+        limits = self._limits
+        return Slot(self, limits.places or limits.no_places(), limits.meters[0], key, cost, wait)
 
     def peek(self, key: str) -> Decision:
         """What a charge of 1 would be told now; nothing is written."""
@@ -147,7 +306,8 @@ class Limiter:
         if decision and decision.cost:
             charges, now = self._limits.charges_for(decision.key, decision.cost)
             refund = getattr(self._store, refund_verb(decision))
-            refund(charges, decision.at, now)
+            refund(charges, charged_at(self._limits.meters[0], decision), now)
+            self._limits.lines.wake(self._limits.line_of(decision.key) or "")
 
     def reset(self, key: str) -> None:
         """Forget the key."""
@@ -157,6 +317,8 @@ class Limiter:
     def close(self) -> None:
         """Close the store, if this limiter opened it."""
         if self._limits.owned:
+            if self._limits.holds_places:
+                flush()
             self._store.close()
 
     def wait_out(self, decision: Decision) -> Decision:
@@ -198,10 +360,21 @@ class AsyncLimiter:
         self._store = asynchronous(self._limits.store)
         if type(self).take is AsyncLimiter.take and len(self._limits.meters) == 1:
             fast_lane = self._store.bind(self._limits.meters[0], clock)
+            if self._limits.holds_places:
+                fast_lane = self._limits.take_though_cancelled(fast_lane)
             self.take = fast_lane  # type: ignore[assignment,method-assign]
 
     def __repr__(self) -> str:
         return self._limits.shown_as("AsyncLimiter")
+
+    @property
+    def holds_places(self) -> bool:
+        """Whether it counts how many at once, so that what is taken is given back."""
+        return self._limits.holds_places
+
+    def held(self, decision: Decision) -> Held:
+        """`with limiter.held(decision):` renews the place that `take` took, as long as it is needed, and gives it back."""
+        return self._limits.held(decision)
 
     async def take(self, key: str, cost: int = 1) -> Decision:
         """Charge the key, by every limit or by none; the Decision is true if it may pass."""
@@ -211,7 +384,10 @@ class AsyncLimiter:
         """Take, sleeping as long as needed; past the timeout, the denial at once. First come, first served per key."""
         limits = self._limits
         ticket = TaskTicket()
-        steps = until_allowed(limits.lines, limits.timer, ticket, key, checked_cost(cost), timeout)
+        line = limits.line_of(key)
+        steps = until_allowed(
+            limits.lines, limits.timer, ticket, key, checked_cost(cost), timeout, line
+        )
         return await self._drive(steps)
 
     @asynccontextmanager
@@ -225,7 +401,17 @@ class AsyncLimiter:
             decision = await self.wait(key, cost, timeout)
         if not decision:
             raise LimitExceeded(decision)
-        yield decision
+        with self.held(decision) if self._limits.holds_places else nullcontext():
+            yield decision
+
+    def slot(self, key: str, cost: int = 1, *, wait: float | None = None) -> AsyncSlot:
+        """`with limiter.slot("alice"):` takes a place of `5 at once`, or raises LimitExceeded, and gives it back. Async: `async with`.
+
+        `wait`: seconds to wait for one, first come, first served per key. It is renewed as long as it is needed.
+        """
+        limits = self._limits
+        account = limits.places or limits.no_places()
+        return AsyncSlot(self, account, limits.meters[0], key, cost, wait)
 
     async def peek(self, key: str) -> Decision:
         """What a charge of 1 would be told now; nothing is written."""
@@ -236,7 +422,8 @@ class AsyncLimiter:
         if decision and decision.cost:
             charges, now = self._limits.charges_for(decision.key, decision.cost)
             refund = getattr(self._store, refund_verb(decision))
-            await refund(charges, decision.at, now)
+            await refund(charges, charged_at(self._limits.meters[0], decision), now)
+            self._limits.lines.wake(self._limits.line_of(decision.key) or "")
 
     async def reset(self, key: str) -> None:
         """Forget the key."""
@@ -246,6 +433,8 @@ class AsyncLimiter:
     async def close(self) -> None:
         """Close the store, if this limiter opened it."""
         if self._limits.owned:
+            if self._limits.holds_places:
+                await aflush()
             await self._store.close()
 
     async def wait_out(self, decision: Decision) -> Decision:
@@ -279,10 +468,49 @@ def _meters(
     algorithm = algorithm_from_spelling(algo)
     if burst is not None:
         options = {**options, "burst": burst}
-    meters = [
-        meter_from_limit(name, limit, algorithm, options, when_down)
-        for limit in limits_from_spelling(spelling)
-    ]
+    limits = limits_from_spelling(spelling)
+    if any(isinstance(limit, Places) for limit in limits) or holds_places(algorithm):
+        return [_meter_of_places(spelling, limits, algorithm, name, when_down, options)]
+    meters = [meter_from_limit(name, limit, algorithm, options, when_down) for limit in limits]
     if len({meter.id for meter in meters}) < len(meters):
         raise ConfigError(f"{spelling!r} limits one unit twice, in one counter; keep the tighter")
     return meters
+
+
+def _meter_of_places(
+    spelling: str,
+    limits: list[Limit],
+    algorithm: Algorithm,
+    name: str,
+    when_down: str,
+    options: dict[str, Any],
+) -> Meter:
+    """`5 at once` is concurrency, unless another algorithm that holds places is named."""
+    if len(limits) > 1:
+        raise ConfigError(
+            f"{spelling!r} counts how many at once beside something else; make two limiters, and nest them"
+        )
+    if not isinstance(limits[0], Places):
+        said = f"{algorithm.spelling} ({algorithm.code}) counts how many at once"
+        raise ConfigError(
+            f"{said}, not how often; write '{limits[0].rpu} at once' instead of {spelling!r}"
+        )
+    if not holds_places(algorithm):
+        if algorithm.code != DEFAULT_ALGO:
+            raise ConfigError(
+                f"{algorithm.spelling} ({algorithm.code}) counts how often, not how many at once; remove algo"
+            )
+        algorithm = algorithm_from_spelling("C")
+    hold = options.get("hold")
+    if hold is not None and not isinstance(hold, str):
+        raise ConfigError(f"hold is {hold!r}; write a duration such as 60s", path="hold")
+    hold_us = limits[0].unit_us if hold is None else micros_from_spelling(hold)
+    others = {option: value for option, value in options.items() if option != "hold"}
+    for unasked in ("max_wait", "max_waiting"):
+        if unasked in others:
+            raise ConfigError(
+                f"{unasked} is for rules; a limiter waits when asked: slot(key, wait=2)"
+            )
+    return meter_from_limit(
+        name, checked_places(limits[0].rpu, hold_us), algorithm, others, when_down
+    )

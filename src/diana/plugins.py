@@ -17,6 +17,7 @@ from diana.core.contracts import (
     InLua,
     Observer,
     Params,
+    Placing,
     Shared,
     Source,
     State,
@@ -24,12 +25,12 @@ from diana.core.contracts import (
     Take,
     Tiered,
 )
-from diana.core.decision import NEVER, Decision, Outcome
+from diana.core.decision import NEVER, UNKNOWN, Decision, Outcome
 from diana.core.division import divided, slowed
 from diana.core.duration import SECOND_US
 from diana.core.errors import ConfigError, SourceError, StoreError
 from diana.core.filter import App, Filter, Wrap
-from diana.core.limit import Limit
+from diana.core.limit import Limit, Places
 from diana.core.log import NO_LOG, Log, log_of
 from diana.core.meter import Meter, meter_from_limit
 from diana.core.plugins import algorithms
@@ -45,6 +46,7 @@ __all__ = [
     "NEVER",
     "NO_LOG",
     "SECOND_US",
+    "UNKNOWN",
     "Activity",
     "Actor",
     "Algorithm",
@@ -72,6 +74,8 @@ __all__ = [
     "Open",
     "Outcome",
     "Params",
+    "Places",
+    "Placing",
     "Proxies",
     "Request",
     "Sample",

@@ -15,7 +15,7 @@ from os import getpid
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from diana.core.contracts import Clock
-from diana.core.decision import Decision
+from diana.core.decision import UNKNOWN, Decision
 from diana.core.errors import DianaError, PatienceError
 from diana.stores.clock import checked_clock, wall_us
 
@@ -23,6 +23,10 @@ T = TypeVar("T")
 
 LONGEST_PATIENCE = 1e6
 """Seconds; who waits longer waits as long as it takes. Threads cannot be told to wait for ever so long."""
+
+
+SHORTEST_LOOK, LONGEST_LOOK = 0.005, 0.25
+"""Seconds between two looks for a place."""
 
 
 class LimiterCall(NamedTuple):
@@ -115,6 +119,27 @@ class Lines:
     def leave(self, key: str, ticket: Ticket) -> None:
         self._own().leave(key, ticket)
 
+    def length(self, key: str) -> int:
+        """How many stand in it."""
+        return self._own().length(key)
+
+    @property
+    def are_used(self) -> bool:
+        """Whether somebody has ever waited here."""
+        return bool(self._of_process)
+
+    def __bool__(self) -> bool:
+        """Whether there is any line."""
+        return bool(self._of_process) and bool(self._own())
+
+    def watch(self, key: str, ticket: Ticket) -> None:
+        """The ticket is called with the next `wake` of its key."""
+        self._own().watch(key, ticket)
+
+    def wake(self, key: str) -> None:
+        """A place of this key is free again."""
+        self._own().wake(key)
+
     def _own(self) -> _ProcessLines:
         pid = getpid()
         own = self._of_process.get(pid)
@@ -130,6 +155,24 @@ class _ProcessLines:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._lines: dict[str, deque[Ticket]] = {}
+        self._watching: dict[str, list[Ticket]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._lines)
+
+    def length(self, key: str) -> int:
+        return len(self._lines.get(key, ()))
+
+    def watch(self, key: str, ticket: Ticket) -> None:
+        with self._lock:
+            self._watching[key] = [ticket]  # only the first in line watches
+
+    def wake(self, key: str) -> None:
+        if key in self._watching:
+            with self._lock:
+                watching = self._watching.pop(key, ())
+            for ticket in watching:
+                ticket.call()
 
     def join(self, key: str, ticket: Ticket) -> bool:
         with self._lock:
@@ -143,6 +186,8 @@ class _ProcessLines:
             if line is None or ticket not in line:
                 return
             was_first = line[0] is ticket
+            if was_first:
+                self._watching.pop(key, None)
             line.remove(ticket)
             if not line:
                 del self._lines[key]
@@ -185,26 +230,42 @@ class Timer:
 
 
 def until_allowed(
-    lines: Lines, timer: Timer, ticket: Ticket, key: str, cost: int, timeout: float | None
+    lines: Lines,
+    timer: Timer,
+    ticket: Ticket,
+    key: str,
+    cost: int,
+    timeout: float | None,
+    line: str | None = None,
 ) -> Steps[Decision]:
-    """Take, and if denied sleep until due and take again; past the timeout, the denial."""
+    """Take, and if denied sleep until due and take again; past the timeout, the denial.
+
+    `line`: of a place, its counter's name, which is woken when one is given back; else the line is the key's.
+    """
+    name = key if line is None else line
     ends = timer.now() + checked_seconds(timeout) * 1_000_000
     try:
-        if not lines.join(key, ticket):
+        if not lines.join(name, ticket):
             decision: Decision = yield LimiterCall("_peek", (key, cost))
             if _too_late(decision, timer.now(), ends):
                 return decision
             called = yield Queue(ticket, timer.patience((ends - timer.now()) / 1_000_000))
             if not called or timer.now() > ends:
                 decision = yield LimiterCall("_peek", (key, cost))
-                return (yield from _deny_instead(decision, max(1, decision.outcome[2])))
+                retry_us = decision.outcome[2] or 1
+                return (yield from _deny_instead(decision, retry_us))
+        look = Look(lines, timer, name) if line is not None else None
         while True:
+            watching = None if look is None else look.watch(ticket)
             decision = yield LimiterCall("take", (key, cost))
             if decision or _too_late(decision, timer.now(), ends):
                 break
-            yield Sleep(decision.outcome[2] / 1_000_000)
+            if look is None or watching is None:
+                yield Sleep(decision.outcome[2] / 1_000_000)
+            else:
+                yield look.wait(watching, ends)
     finally:
-        lines.leave(key, ticket)
+        lines.leave(name, ticket)
     delay_us = decision.outcome[4]
     patience_us = max(0.0, ends - timer.now())
     if delay_us > patience_us:
@@ -234,7 +295,32 @@ def _deny_instead(decision: Decision, retry_us: int) -> Steps[Decision]:
 def _too_late(decision: Decision, now: int, ends: float) -> bool:
     if decision:
         return False
-    return decision.retry_after is None or now + decision.outcome[2] > ends
+    if decision.outcome[2] == UNKNOWN:
+        return now >= ends
+    return decision.never or now + decision.outcome[2] > ends
+
+
+class Look:
+    """How the first in line waits for a place: until one is given back here; and it looks now and then, since others may give one back."""
+
+    def __init__(self, lines: Lines, timer: Timer, name: str) -> None:
+        self._lines = lines
+        self._timer = timer
+        self._name = name
+        self._seconds = SHORTEST_LOOK
+
+    def watch(self, like: Ticket) -> Ticket:
+        """Before asking, so that no place is given back unseen."""
+        watching: Ticket = type(like)()
+        self._lines.watch(self._name, watching)
+        return watching
+
+    def wait(self, watching: Ticket, ends: float) -> Sleep | Queue:
+        seconds = min(self._seconds, max(0.0, (ends - self._timer.now()) / 1_000_000))
+        self._seconds = min(LONGEST_LOOK, 2 * self._seconds)
+        if self._timer.patience(seconds) is None:
+            return Sleep(max(seconds, SHORTEST_LOOK))
+        return Queue(watching, seconds)
 
 
 def checked_seconds(timeout: float | None) -> float:

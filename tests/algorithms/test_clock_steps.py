@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from diana.core.contracts import State
+from diana.core.decision import UNKNOWN
 from diana.core.limit import Limit
 from diana.core.meter import Meter, meter_from_limit
 from diana.core.plugins import algorithms
@@ -30,6 +31,11 @@ def full(some: Meter, now: int = BEGIN_US) -> State:
     return state
 
 
+def wait_us(outcome: tuple[bool, int, int, int, int]) -> int:
+    """Until it passes. Of places nobody knows when one is given back; at the latest when all have run off."""
+    return outcome[3] if outcome[2] == UNKNOWN else outcome[2]
+
+
 @pytest.mark.parametrize("code", algorithms())
 @pytest.mark.parametrize("unit_us", [SECOND_US, 60 * SECOND_US])
 @pytest.mark.parametrize(
@@ -41,10 +47,9 @@ def test_set_back_it_keeps_the_count_and_blocks_no_longer_than_reset_and_a_secon
     some = meter(code, unit_us)
     state = full(some)
     now = BEGIN_US - back_us
-    after, (allowed, _, retry_us, new_reset_us, _) = some.algorithm.decide(
-        state, some.params, 1, now
-    )
-    assert not allowed, "a step back forgot what was counted"
+    after, outcome = some.algorithm.decide(state, some.params, 1, now)
+    retry_us, new_reset_us = wait_us(outcome), outcome[3]
+    assert not outcome[0], "a step back forgot what was counted"
     longest = (11 * unit_us // 10 if code == "SW" else unit_us) + SECOND_US
     assert 0 < retry_us <= longest
     assert new_reset_us <= longest
@@ -55,13 +60,11 @@ def test_set_back_it_keeps_the_count_and_blocks_no_longer_than_reset_and_a_secon
 @pytest.mark.parametrize("code", algorithms())
 def test_a_little_ahead_is_kept_and_the_difference_is_waited_for(code: str) -> None:
     some = meter(code)
-    state, (_, _, retry_us, reset_us, _) = some.algorithm.decide(
-        full(some), some.params, 1, BEGIN_US
-    )
+    state, before = some.algorithm.decide(full(some), some.params, 1, BEGIN_US)
     after, outcome = some.algorithm.decide(state, some.params, 1, BEGIN_US - 700_000)
     assert after is state, "a denial wrote, though the state is no further ahead than a second"
-    assert outcome[2] == retry_us + 700_000
-    assert outcome[3] == reset_us + 700_000
+    assert wait_us(outcome) == wait_us(before) + 700_000
+    assert outcome[3] == before[3] + 700_000
 
 
 @pytest.mark.parametrize("code", algorithms())
@@ -74,7 +77,7 @@ def test_far_ahead_is_stamped_anew_once_with_its_counts(code: str) -> None:
     assert stamped is not state, "every denial would start the wait from the beginning"
     again, later = some.algorithm.decide(stamped, some.params, 1, now + 10_000)
     assert again is stamped
-    assert later[2] == outcome[2] - 10_000
+    assert wait_us(later) == wait_us(outcome) - 10_000
 
 
 @pytest.mark.parametrize("code", algorithms())

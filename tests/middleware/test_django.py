@@ -14,7 +14,7 @@ from diana import ConfigError, Policy
 from diana.core.shed import Activity, Factor, Level, Sample, ShedLine
 from diana.testing import FakeClock
 from tests.middleware import django_site
-from tests.middleware.calls import Answer, aask, ask, ask_wsgi, policy, scope
+from tests.middleware.calls import Answer, aask, ask, ask_wsgi, environ, policy, scope
 from tests.servers.waiting import until
 from tests.shedding.lines import Dial
 from tests.shedding.lines import policy as shedding_policy
@@ -238,3 +238,22 @@ def test_requests_are_inside_until_they_are_answered_and_shed_when_it_is_time(si
     assert django_site.ACTIVITY[-1].inflight == 0
     dial.value = None
     until(lambda: asked("/").status == 200, "requests are no longer shed")
+
+
+@pytest.mark.parametrize("path", ["/", "/async", "/stream"])
+def test_a_place_is_given_back_when_the_answer_is_sent(site: Site, path: str) -> None:
+    asked = site("url: /\nrules: [{name: one, algo: C, most: 1}]", DIANA_CLOCK=None)
+    for _ in range(5):
+        answer = asked(path)
+        assert answer.status == 200
+        assert answer.header("RateLimit") == '"one";r=0'
+
+
+def test_a_streamed_answer_holds_its_place_until_it_is_closed() -> None:
+    rules = policy("url: /\nrules: [{name: one, algo: C, most: 1}]")
+    with override_settings(MIDDLEWARE=(DIANA,), DIANA_RULES=rules, DIANA_CLOCK=None):
+        handler = WSGIHandler()
+    body: Any = handler(environ("/stream"), lambda *_: None)
+    assert ask_wsgi(handler).status == 503
+    body.close()
+    assert ask_wsgi(handler).status == 200

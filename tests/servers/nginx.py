@@ -55,3 +55,46 @@ class Nginx(Process):
             )
         )
         return [PROGRAM, "-p", str(self.folder), "-c", str(configuration)]
+
+
+_AT_ONCE = """
+daemon off;
+worker_processes 1;
+pid {folder}/nginx.pid;
+error_log stderr notice;
+events {{ worker_connections 256; }}
+http {{
+  access_log off;
+  client_body_temp_path {folder}/a; proxy_temp_path {folder}/b; fastcgi_temp_path {folder}/c;
+  uwsgi_temp_path {folder}/d; scgi_temp_path {folder}/e;
+  limit_conn_zone $binary_remote_addr zone=addresses:1m;
+  server {{
+    listen {host}:{port};
+    location / {{
+      limit_conn addresses {most};
+      limit_conn_status 503;
+      proxy_pass http://{host}:{upstream};
+    }}
+  }}
+}}
+"""
+
+
+class NginxAtOnce(Process):
+    """Before an upstream, with `limit_conn`: so many requests of one address at once."""
+
+    ready = b"start worker process"
+
+    def __init__(self, upstream: int, most: int) -> None:
+        self._upstream = upstream
+        self._most = most
+        super().__init__()
+
+    def _command(self, port: int) -> list[str]:
+        configuration = self.folder / "nginx.conf"
+        configuration.write_text(
+            _AT_ONCE.format(
+                folder=self.folder, host=HOST, port=port, upstream=self._upstream, most=self._most
+            )
+        )
+        return [PROGRAM, "-p", str(self.folder), "-c", str(configuration)]

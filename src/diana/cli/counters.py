@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,7 +17,7 @@ from diana.core.duration import micros_from_spelling
 from diana.core.errors import ConfigError
 from diana.core.key import key_from_parts
 from diana.core.limit import Limit
-from diana.core.meter import Meter, meter_from_limit
+from diana.core.meter import AT_ONCE, Meter, meter_from_limit
 from diana.core.plugins import algorithms
 from diana.core.policy import unknown_rule
 from diana.core.request import Request
@@ -170,9 +171,8 @@ class Tool:
         given = {key: int(value) for key, _, value in (one.partition("=") for one in options)}
         try:
             # Its real number is in `limit`; this one only has the right unit, for an override to change.
-            meter = meter_from_limit(
-                "", Limit(1, micros_from_spelling(unit)), algorithms()[code], given
-            )
+            unit_us = _hold_us(limit) if unit == AT_ONCE else micros_from_spelling(unit)
+            meter = meter_from_limit("", Limit(1, unit_us), algorithms()[code], given)
         except ConfigError:
             return None
         own = Meter(id, meter.limit, meter.algorithm, meter.params, given)
@@ -253,6 +253,12 @@ def _unquoted(text: str, signs: dict[str, str]) -> str:
     for quoted, sign in signs.items():
         text = text.replace(quoted, sign)
     return text.replace("%25", "%")
+
+
+def _hold_us(limit: bytes) -> int:
+    """For how long a place is held: the second number of a limit of places."""
+    numbers = json.loads(limit)[1]
+    return int(numbers[1])
 
 
 def _nobody(_: Request) -> str | None:

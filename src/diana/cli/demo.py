@@ -115,7 +115,8 @@ def explained(verdict: Verdict, template: str) -> bytes:
     if verdict:
         said = "You may pass."
     elif verdict.denial is None or verdict.denial.retry_after is None:
-        said = "You may not pass."
+        free = verdict.denial is not None and not verdict.denial.never
+        said = "All places are taken." if free else "You may not pass."
     else:
         said = f"Too soon: come back in {verdict.denial.retry_after:g} s."
     page = template

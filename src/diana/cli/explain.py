@@ -15,6 +15,7 @@ from diana.core.decision import Decision
 from diana.core.division import Share
 from diana.core.duration import SECOND_US
 from diana.core.errors import ConfigError
+from diana.core.limit import Places
 from diana.core.meter import Meter
 from diana.core.path import Reading, path_of_segments
 from diana.core.policy import Policy
@@ -201,6 +202,8 @@ def _why_limit(rule: Rule, meter: Meter) -> str:
 
 def _in_words(meter: Meter) -> str:
     limit, most = meter.limit, meter.params.limit
+    if isinstance(limit, Places):
+        return f"at most {most} at once; a place whose process died is free after {limit.unit_us / SECOND_US:g} s"
     every_s = limit.unit_us / limit.rpu / SECOND_US
     return f"at most {most} at once, on average one every {every_s:.3g} s"
 

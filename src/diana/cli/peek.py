@@ -8,7 +8,8 @@ import click
 
 from diana.cli.counters import Counter, Tool, counter_arguments, opened_tool
 from diana.cli.output import echo_json, format_option
-from diana.core.decision import NEVER
+from diana.core.decision import NEVER, UNKNOWN
+from diana.core.limit import Places
 
 
 @click.command()
@@ -39,7 +40,7 @@ def peek(
                 "key": counter.key,
                 "allowed": bool(passes),
                 "remaining": remaining,
-                "retry_after": None if retry_us == NEVER else retry_us / 1_000_000,
+                "retry_after": None if retry_us < 0 else retry_us / 1_000_000,
                 "reset_after": reset_us / 1_000_000,
                 "override": None if override is None else override._asdict(),
             }
@@ -48,9 +49,12 @@ def peek(
     click.echo(f"rule    {counter.rule.name}, by {counter.rule.actor}")
     click.echo(f"key     {counter.key!r}")
     if override is not None:
-        click.echo(f"number  {override.rpu} per unit, an override")
+        unit = "at once" if isinstance(counter.rule.meter.limit, Places) else "per unit"
+        click.echo(f"number  {override.rpu} {unit}, an override")
     if passes:
         click.echo(f"says    {click.style('✓', fg='green')} {remaining} left")
+    elif retry_us == UNKNOWN:
+        click.echo(f"says    {click.style('✗ denied', fg='red')}, all places are taken")
     else:
         click.echo(f"says    {click.style('✗ denied', fg='red')}, retry after {_seconds(retry_us)}")
     click.echo(f"new in  {_seconds(reset_us)}")
@@ -86,10 +90,12 @@ def unblock(
 
 
 def _unblock(tool: Tool, counter: Counter) -> None:
-    passes, remaining, retry_us, _, _ = tool.look(counter)
+    passes, remaining, retry_us, reset_us, _ = tool.look(counter)
     if passes:
         click.echo(f"{counter.rule.name}: not denied, {remaining + 1} left; nothing was changed")
         return
+    if retry_us == UNKNOWN:
+        retry_us = reset_us  # at the latest
     tool.reset(counter)
     click.echo(f"{counter.rule.name}: unblocked; it was denied for another {_seconds(retry_us)}")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from diana.core.decision import Decision
 from diana.core.errors import CostError
 from diana.core.meter import Meter
 
@@ -23,6 +24,15 @@ class Charge(NamedTuple):
 
 Charges = Sequence[tuple[Meter, str, int]]
 """What a store takes: charges, or plain tuples of the same, which cost a third to make."""
+
+
+def charged_at(meter: Meter, decision: Decision) -> int:
+    """The moment under which a charge that was admitted is given back: that of asking; of a place, its own."""
+    moment_of = getattr(meter.algorithm, "moment_of", None)
+    if moment_of is None:
+        return decision.at
+    moment: int = moment_of(meter.params, decision.outcome, decision.at)
+    return moment
 
 
 def checked_cost(cost: int) -> int:

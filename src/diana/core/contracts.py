@@ -123,6 +123,31 @@ class Delaying(Protocol):
     """True."""
 
 
+class Placing(Protocol):
+    """An algorithm of which each admitted charge takes a place, and gives it back when done: so many at once.
+
+    Its limit is a `Places`: `rpu` places, and `unit_us` is for how long one is held that is neither given back nor renewed. A denial's
+    `retry_after_us` is UNKNOWN, or what an option says; it is never remembered, since a place may be given back at any moment. A `refund`
+    at a place's own moment gives it back, once.
+    """
+
+    holds_places: bool
+    """True."""
+
+    def moment_of(self, params: Any, outcome: tuple[bool, int, int, int, int], now: int) -> int:
+        """Which place a charge took that was admitted at `now`: a moment that no other place of its key has."""
+
+    def renew(self, state: Any, params: Any, cost: int, at: int, now: int) -> tuple[State, int]:
+        """Hold the place of `at` from now on. The next state and the place's moment from now on; 0 if it has run off, and all are taken."""
+
+
+class PlacingInLua(LogInLua, Placing, Protocol):
+    """Renewing in Lua; without it, a renewal reads the state whole."""
+
+    lua_renew: str
+    """`function(log, params, cost, at, now)`, which gives the log, when it may be forgotten, and the place's moment, or 0."""
+
+
 class Tiered(Protocol):
     """An algorithm may say how the tiers of a rule share a counter; without it, each has the params of its limit alone.
 
@@ -137,6 +162,10 @@ class Take(Protocol):
     """One limit bound to one store: charge a key."""
 
     def __call__(self, key: str, cost: int = 1) -> Decision: ...
+
+
+GiveBack = Callable[[str, int, int], None]
+"""One limit bound to one store: give back what a key was charged at a moment, `give_back(key, cost, at)`."""
 
 
 class Store(Protocol):
@@ -168,6 +197,19 @@ class Store(Protocol):
 
     def close(self) -> None:
         """Let go of connections and threads."""
+
+
+class RenewingStore(Protocol):
+    """What a store may have beside a Store's methods, for places.
+
+    Without `renew` a place is renewed by giving it back and taking one; without `bind_refund` it is given back by `refund`.
+    """
+
+    def bind_refund(self, meter: Meter, clock: Clock | None = None) -> GiveBack:
+        """The fast lane for giving back places of one limit."""
+
+    def renew(self, charge: tuple[Meter, str, int], at: int, now: int | None = None) -> int:
+        """Hold the place that was taken at `at` from now on; gives its moment from now on, or 0 if it has run off, and all are taken."""
 
 
 class StoreByUrl(Protocol):
@@ -204,6 +246,11 @@ class FleetStore(Protocol):
 
     def refund_here(self, charges: Charges, at: int, now: int | None = None) -> None:
         """Take back degraded charges, which the store knows nothing of."""
+
+    def release(
+        self, places: Sequence[tuple[tuple[Meter, str, int], int, bool]], now: int | None = None
+    ) -> list[Any]:
+        """Give places back, all side by side: (charge, moment, degraded) of each. Gives those that could not be, for another try."""
 
 
 class Zone(Store, Protocol):

@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 NEVER = -1
 """As `retry_after_us`: the cost is above what can ever pass."""
+UNKNOWN = -2
+"""As `retry_after_us`: it passes as soon as a place is given back, and nobody knows when that is."""
 
 
 class Outcome(NamedTuple):
@@ -68,9 +70,14 @@ class Decision(NamedTuple):
 
     @property
     def retry_after(self) -> float | None:
-        """Seconds until the same charge passes: 0.0 if it did, None if it never can."""
+        """Seconds until the same charge passes: 0.0 if it did. None if no time can be told: it is `never`, or when a place is free."""
         micros = self.outcome[2]
-        return None if micros == NEVER else micros / 1_000_000
+        return None if micros < 0 else micros / 1_000_000
+
+    @property
+    def never(self) -> bool:
+        """The cost is above what can ever pass: trying again is in vain."""
+        return self.outcome[2] == NEVER
 
     @property
     def reset_after(self) -> float:
@@ -91,7 +98,8 @@ def tightest(decisions: list[Decision]) -> Decision:
     outcome = (
         allowed,
         closest.remaining,
-        NEVER if NEVER in retries else max(retries),
+        # One that never passes before one that nobody knows of, before the longest.
+        next((sign for sign in (NEVER, UNKNOWN) if sign in retries), max(retries)),
         max(decision.outcome[3] for decision in decisions),
         max(decision.outcome[4] for decision in decisions) if allowed else 0,
     )

@@ -7,7 +7,7 @@ DianaError
 ├── PatienceError   a timeout that is no number of seconds from 0
 ├── StoreError      the store was asked for something that has no local answer
 │   └── SourceError   the rules cannot be had, or put, where they should be
-└── LimitExceeded   raised by @limit and hold only; everywhere else a denial is a value
+└── LimitExceeded   raised by @limit, hold and slot only; everywhere else a denial is a value
 """
 
 from __future__ import annotations
@@ -88,11 +88,16 @@ class SourceError(StoreError):
 
 
 class LimitExceeded(DianaError):
-    """A call decorated with @limit, or what stands under `hold`, came too soon; `decision` says when to come back."""
+    """A call decorated with @limit, or what stands under `hold` or `slot`, came too soon; `decision` says when to come back."""
 
     def __init__(self, decision: Decision) -> None:
         again = decision.retry_after
-        when = "it can never pass" if again is None else f"retry after {again:g} s"
+        if decision.never:
+            when = "it can never pass"
+        elif again is None:
+            when = "all places are taken; it passes as soon as one is given back"
+        else:
+            when = f"retry after {again:g} s"
         super().__init__(f"over the limit of {decision.limit}: {when}")
         self.decision = decision
 

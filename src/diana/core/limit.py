@@ -9,10 +9,16 @@ from diana.core.duration import ALLOWED, micros_from_spelling, spelling_from_mic
 from diana.core.errors import ConfigError, shown
 
 LARGEST_RPU = 10**12
+HOLD_US = 60_000_000
+"""How long a place is held for a process that may have died, unless `hold` says otherwise."""
+SHORTEST_HOLD_US = 100_000
 
 _SPELLING = re.compile(
     r"\s*([0-9]{1,15})\s*(?:/|\sper\s)\s*([0-9a-zA-Z]+(?:\s[a-zA-Z]+)?)\s*", re.IGNORECASE
 )
+
+
+_AT_ONCE = re.compile(r"\s*([0-9]{1,15})\s+at\s+once\s*", re.IGNORECASE)
 
 
 class Limit(NamedTuple):
@@ -25,12 +31,24 @@ class Limit(NamedTuple):
         return f"{self.rpu}/{spelling_from_micros(self.unit_us)}"
 
 
+class Places(Limit):
+    """`rpu` at once: places that are taken and given back. `unit_us` is how long one is held whose process may have died."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return f"{self.rpu} at once"
+
+
 def limit_from_spelling(text: str) -> Limit:
-    """`100/minute` and `100 per 30s`; anything else is an error that says what is allowed."""
+    """`100/minute`, `100 per 30s` and `5 at once`; anything else is an error that says what is allowed."""
+    at_once = _AT_ONCE.fullmatch(text)
+    if at_once is not None:
+        return checked_places(int(at_once[1]), HOLD_US)
     spelled = _SPELLING.fullmatch(text)
     if spelled is None:
         raise ConfigError(
-            f"{shown(text)} is no limit; write N/unit or N per unit, such as 100/minute or 10 per 30s, "
+            f"{shown(text)} is no limit; write N/unit, N per unit or N at once, such as 100/minute, 10 per 30s or 5 at once, "
             f"where N is a whole number from 1 and the unit is {ALLOWED}"
         )
     try:
@@ -51,3 +69,20 @@ def checked_limit(rpu: int, unit_us: int) -> Limit:
     if not 1 <= rpu <= LARGEST_RPU:
         raise ConfigError(f"{rpu} requests per unit; write a whole number from 1 to 10**12")
     return Limit(rpu, unit_us)
+
+
+def checked_places(most: int, hold_us: int) -> Places:
+    if not 1 <= most <= LARGEST_RPU:
+        raise ConfigError(f"{most} at once; write a whole number from 1", path="most")
+    if hold_us < SHORTEST_HOLD_US:
+        raise ConfigError(
+            f"hold is {spelling_from_micros(hold_us)}, too short to renew a place in time; write at least "
+            f"{spelling_from_micros(SHORTEST_HOLD_US)}",
+            path="hold",
+        )
+    return Places(most, hold_us)
+
+
+def holds_places(algorithm: object) -> bool:
+    """Whether what it admits takes a place, and gives it back when done."""
+    return bool(getattr(algorithm, "holds_places", False))

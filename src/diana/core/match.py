@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from diana.core.limit import holds_places
 from diana.core.meter import Meter
 from diana.core.path import Reading
 from diana.core.rule import Rule
@@ -29,6 +30,8 @@ class Announcement(NamedTuple):
     """The value of `RateLimit`, with `%d` for what remains and for the seconds of each rule."""
     paces: tuple[tuple[int, float], ...]
     """Of each: in how many µs all of it comes back, and one more request; (0, 0) if all comes back at once."""
+    places: tuple[bool, ...] | None = None
+    """Of each, whether it is so many at once: then no time is told. None: none of them is."""
 
 
 class Match:
@@ -45,6 +48,7 @@ class Match:
         "by_outcome",
         "drops",
         "enforced",
+        "holds",
         "kinds",
         "leased",
         "local",
@@ -85,6 +89,8 @@ class Match:
         """Each with whether it leaves some clients alone, and what is wanted of it for every request: its key, its meter, its cost."""
         self.by_outcome = any(rule.charge_on is not None for rule in rules)
         """Some charge by the answer's status."""
+        self.holds = any(holds_places(rule.meter.algorithm) for rule in rules)
+        """What some of them admit takes a place, to be given back."""
         kinds = sum(map(bool, (self.local, self.leased, self.shared)))
         self.one_call = not self.shadows and kinds <= 1
         """One question to one store answers for all of them."""

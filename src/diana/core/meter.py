@@ -8,7 +8,10 @@ from typing import Any
 from diana.core.contracts import Algorithm, Decide, Params
 from diana.core.duration import spelling_from_micros
 from diana.core.errors import ConfigError
-from diana.core.limit import Limit
+from diana.core.limit import Limit, Places, holds_places
+
+AT_ONCE = "at once"
+"""Where other counters have their unit."""
 
 
 class Meter:
@@ -132,7 +135,11 @@ def meter_from_limit(
             raise ConfigError(_foreign(option, algorithm))
     given = {option: value for option, value in options.items() if value is not None}
     params = algorithm.params(limit, **given)
-    parts = [name, algorithm.code, spelling_from_micros(limit.unit_us)]
+    unit = spelling_from_micros(limit.unit_us)
+    if holds_places(algorithm):
+        # For how long a place is held is no part of it: editing that keeps who is inside.
+        limit, unit = Places(*limit), AT_ONCE
+    parts = [name, algorithm.code, unit]
     parts += [f"{option}={getattr(params, option)}" for option in algorithm.identity]
     return Meter("|".join(parts), limit, algorithm, params, given, when_down)
 

@@ -12,6 +12,7 @@ from diana.core.address import Proxies
 from diana.core.errors import ConfigError
 from diana.core.filter import FilterLine
 from diana.core.lease import LeaseTerms
+from diana.core.limit import holds_places
 from diana.core.match import Match
 from diana.core.mount import Readings, readings_under_mounts
 from diana.core.path import Reading, path_of_segments, readings_of_path, words_of_path
@@ -103,6 +104,11 @@ class Policy:
         """Identities that code may have to find before a request can be shed."""
         self.exempt = tuple(exempt)
         """Urls that the rules of a block leave alone, each with the block's number."""
+        self.waits = any(
+            holds_places(rule.meter.algorithm) and getattr(rule.meter.params, "max_wait_us", 0)
+            for rule in rules
+        )
+        """Requests may wait for a place."""
         self._by_method = any(rule.methods is not None for rule in rules)
         # Of a thing apart, not of our own method: a circle would leave every replaced policy to the garbage collector.
         self._matched = _Matching(self.rules, exempt, self.settings.mounts).matched

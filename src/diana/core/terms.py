@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from diana.core.actor import Identity
 from diana.core.charge import checked_cost
 from diana.core.errors import ConfigError
-from diana.core.limit import Limit, checked_limit, limit_from_spelling
+from diana.core.limit import Limit, Places, checked_limit, checked_places, limit_from_spelling
 from diana.core.meter import Family, Meter, meter_from_limit
 from diana.core.path import Reading
 from diana.core.request import Request
@@ -77,7 +77,8 @@ def why_left_alone(
 
 def meter_with(meter: Meter, override: Override) -> Meter:
     """The same counter under other numbers."""
-    limit = checked_limit(override.rpu, meter.limit.unit_us)
+    checked = checked_places if isinstance(meter.limit, Places) else checked_limit
+    limit = checked(override.rpu, meter.limit.unit_us)
     options = dict(meter.options)
     if override.burst is not None:
         if "burst" not in meter.algorithm.options:
@@ -158,7 +159,11 @@ class MetersByCode:
         known = self._meters.get((own, spelling))
         if known is None:
             limit = limit_from_spelling(spelling)
-            if limit.unit_us == own.limit.unit_us:
+            if isinstance(limit, Places) is not isinstance(own.limit, Places):
+                raise ConfigError(
+                    f"{spelling!r} where the rule says {own.limit}; one counts how often, the other how many at once"
+                )
+            if isinstance(limit, Places) or limit.unit_us == own.limit.unit_us:
                 known = meter_with(own, Override(limit.rpu))
             else:
                 known = _of_another_unit(own, limit)

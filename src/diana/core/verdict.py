@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from diana.core.decision import NEVER, Decision
+from diana.core.decision import NEVER, UNKNOWN, Decision
 from diana.core.match import Match
 from diana.core.meter import Meter
 from diana.core.request import Request, printable
@@ -86,6 +86,8 @@ def _said(rule: Rule, decision: Decision) -> str:
             said += f", waits {delay_us / 1_000_000:g} s"
     elif retry_us == NEVER:
         said = "✗ denied"
+    elif retry_us == UNKNOWN:
+        said = "✗ denied: all places are taken"
     else:
         said = f"✗ denied, retry after {retry_us / 1_000_000:g} s"
     shadow = "" if rule.mode == "enforce" else " (shadow: only reported)"

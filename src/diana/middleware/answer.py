@@ -7,6 +7,7 @@ remembered for the next: in a flood of denied requests most of them get the same
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from contextlib import suppress
 from functools import lru_cache
 from html import escape
@@ -14,7 +15,8 @@ from http import HTTPStatus
 from math import inf
 from typing import NamedTuple
 
-from diana.core.decision import NEVER, Decision
+from diana.core.decision import UNKNOWN, Decision
+from diana.core.limit import Places
 from diana.core.match import Match
 from diana.core.meter import Meter
 from diana.core.policy import Policy
@@ -24,6 +26,7 @@ from diana.core.verdict import Verdict
 from diana.middleware.accept import HTML, JSON, TEXT, preferred_kind
 from diana.middleware.fields import (
     LARGEST,
+    SOON,
     announce,
     policy_name,
     quoted,
@@ -111,10 +114,14 @@ class Answers:
                     remaining if remaining < LARGEST else LARGEST,
                     -((HALF_US - more_us) // 1_000_000),
                 )
+            if announcement.places is not None:
+                numbers = list(_without_times(numbers, announcement.places))
             line = (b"ratelimit", announcement.template % tuple(numbers))
             fields += announcement.policy, line
         if self._legacy:
-            fields += _legacy(min(decisions, key=_remaining))
+            tightest = min(decisions, key=_remaining)
+            places = announcement.places
+            fields += _legacy(tightest, bool(places and places[decisions.index(tightest)]))
         return fields
 
     def denial(self, verdict: Verdict) -> Denial:
@@ -139,7 +146,8 @@ class Answers:
             limits = ", ".join(_exhausted(rule, decision) for rule, decision in denying)
             headers.append((b"ratelimit", limits.encode("ascii")))
         if self._legacy and denying:
-            headers += _legacy(max((decision for _, decision in denying), key=_wait_us))
+            rule, longest = max(denying, key=lambda one: _wait_us(one[1]))
+            headers += _legacy(longest, isinstance(rule.meter.limit, Places))
         return Denial(status, headers, content)
 
     def _shed(self, verdict: Verdict, shed: Shed) -> Denial:
@@ -167,7 +175,7 @@ class Answers:
         else:
             described, content = self._compose(status, body, kind, problem, names, retry)
         headers = [(b"cache-control", b"no-store"), *described]
-        if self._retry_after and retry is not None:
+        if self._retry_after and retry:
             headers.append((b"retry-after", str(retry).encode()))
         return headers, content
 
@@ -203,7 +211,7 @@ def _exhausted(rule: Rule, decision: Decision) -> str:
     """How long no more than the rest passes: as `Retry-After` says, and nothing longer beside it."""
     item = f"{quoted(rule.name)};r={min(decision.outcome[1], LARGEST)}"
     retry = seconds_to_retry([decision])
-    return item if retry is None else f"{item};t={retry}"
+    return f"{item};t={retry}" if retry else item
 
 
 def _remaining(decision: Decision) -> int:
@@ -211,17 +219,27 @@ def _remaining(decision: Decision) -> int:
 
 
 def _wait_us(decision: Decision) -> float:
-    return inf if decision.outcome[2] == NEVER else decision.outcome[2]
+    return inf if decision.outcome[2] < 0 else decision.outcome[2]
 
 
-def _legacy(decision: Decision) -> Fields:
-    """One rule's numbers; `Reset` is in seconds from now, until it is as if nobody had ever asked."""
+def _legacy(decision: Decision, is_place: bool) -> Fields:
+    """One rule's numbers; `Reset` is in seconds from now, until it is as if nobody had ever asked. Of places nobody knows when that is."""
     _, remaining, _, reset_us, _ = decision.outcome
-    return [
+    fields = [
         (b"x-ratelimit-limit", str(decision.limit).encode()),
         (b"x-ratelimit-remaining", str(remaining).encode()),
-        (b"x-ratelimit-reset", str(seconds_up(reset_us)).encode()),
     ]
+    if not is_place:
+        fields.append((b"x-ratelimit-reset", str(seconds_up(reset_us)).encode()))
+    return fields
+
+
+def _without_times(numbers: list[float], places: tuple[bool, ...]) -> Iterator[float]:
+    """What remains and the seconds of each rule, but no seconds where there are places."""
+    for number, is_place in enumerate(places):
+        yield numbers[2 * number]
+        if not is_place:
+            yield numbers[2 * number + 1]
 
 
 def _accepted(verdict: Verdict) -> list[str]:
@@ -258,7 +276,7 @@ def _problem(status: int, kind: str, names: tuple[str, ...], retry: int | None) 
         "status": status,
         "detail": _detail(kind, retry),
     }
-    if retry is not None:
+    if retry:
         problem["retry_after"] = retry
     if kind == OVERLOADED:
         return json.dumps(problem)
@@ -284,8 +302,16 @@ def detail_of(retry: int | None) -> str:
     """In words, whatever the shape of the answer."""
     if retry is None:
         return "This request cannot be let through."
+    if retry == SOON:
+        return "Too many requests at once. Please try again when one of them has been answered."
     return f"Too many requests. {_try_again(retry)}"
 
 
 def _try_again(retry: int) -> str:
     return f"Please try again in {retry} second{'' if retry == 1 else 's'}."
+
+
+def seconds_without_header(verdict: Verdict) -> int | None:
+    """For `detail_of`, where no header says when to come back: SOON if that is as soon as a place is free."""
+    denial = verdict.denial
+    return SOON if denial is not None and denial.outcome[2] == UNKNOWN else None

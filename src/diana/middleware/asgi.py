@@ -1,11 +1,13 @@
 """Rules in front of an ASGI app: Starlette, FastAPI, Litestar, Quart, Django, your own.
 
 What happens to a request, in order: it is read, judged, answered if denied; delayed if a leaky bucket says so; passed on with a `send` that
-adds header lines to the one message that begins the response. All other messages pass as they are.
+adds header lines to the one message that begins the response. All other messages pass as they are. Places that it took are given back
+behind the last of them, or when the app has ended without it.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -27,6 +29,7 @@ from diana.middleware.at_hand import (
     checked_denied,
 )
 from diana.middleware.delay import WAITING, DelayedRequest, deny_instead
+from diana.middleware.holding import send_and_release
 from diana.middleware.identity import Finder, Finders, afind
 from diana.middleware.inside import enter_in_loop
 from diana.middleware.opening import check_options, open_guard
@@ -139,6 +142,7 @@ class RateLimitMiddleware:
         self._finders = self.finders if self.finders else None
         policy = self.guard.policy
         self._answers, self._version = Answers(policy), policy.version
+        self._waits = policy.waits
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         kind = scope["type"]
@@ -161,16 +165,28 @@ class RateLimitMiddleware:
         guard = self.guard
         if self._finders is not None:
             await self._identify(self._finders, request)
-        verdict = await guard.check(request)
+        if self._waits:
+            await self._wait(request, scope, receive, send)
+        else:
+            await self._act(await guard.check(request), scope, receive, send)
+
+    async def _act(self, verdict: Verdict, scope: Scope, receive: Receive, send: Send) -> None:
+        guard = self.guard
         scope[VERDICT], scope[MIDDLEWARE] = verdict, self
         if verdict.version is not self._version:
             self._answers, self._version = Answers(guard.policy), verdict.version
+            self._waits = guard.policy.waits
         activity = guard.activity if verdict.allowed else None
         if activity is not None:
             enter_in_loop(activity)
         try:
             if not verdict.allowed:
                 await self._refuse(scope, receive, send, verdict)
+            elif verdict.match.holds:
+                with guard.held(verdict) as held:
+                    sending = send_and_release(send, held)
+                    passing = self._delay if verdict.delay else self._pass_by_outcome
+                    await passing(scope, receive, sending, verdict)
             elif verdict.delay:
                 await self._delay(scope, receive, send, verdict)
             elif verdict.match.by_outcome:
@@ -188,6 +204,34 @@ class RateLimitMiddleware:
             request.identities = {
                 kind: await afind(finder, request) for kind, finder in needed.items()
             }
+
+    async def _wait(
+        self, request: ScopeRequest, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        """Wait for a place, if a rule says so; the client may leave meanwhile."""
+        guard = self.guard
+        verdict, line = await guard._begin_wait(request)
+        if line is None:
+            await self._act(verdict, scope, receive, send)
+            return
+        if WAITING.is_full:
+            await self._act(await guard.check(request), scope, receive, send)
+            return
+        delayed = DelayedRequest(receive)
+        waiting = asyncio.ensure_future(guard._end_wait(request, verdict, line))
+        with WAITING.place():
+            try:
+                stayed = await delayed.wait_for(waiting)
+            except BaseException:
+                give_back_when_done(waiting, guard)
+                raise
+        try:
+            if stayed:
+                await self._act(waiting.result(), scope, delayed.receive, send)
+            else:
+                give_back_when_done(waiting, guard)
+        finally:
+            delayed.close()
 
     async def _refuse(self, scope: Scope, receive: Receive, send: Send, verdict: Verdict) -> None:
         status, headers, body = self._answers.denial(verdict)
@@ -273,6 +317,17 @@ class RateLimitMiddleware:
         if self._closed:
             self.guard, self._closed = self._open(), False
         await self.app(scope, receive, noticing)
+
+
+def give_back_when_done(waiting: asyncio.Future[Verdict], guard: AsyncGuard) -> None:
+    """Whoever waited has left: a place that is got in this very moment is given back."""
+
+    def give_back(done: asyncio.Future[Verdict]) -> None:
+        if not done.cancelled() and done.exception() is None:
+            guard.held(done.result()).release()
+
+    waiting.add_done_callback(give_back)
+    waiting.cancel()
 
 
 def send_with(fields: Fields, send: Send) -> Send:

@@ -89,7 +89,10 @@ class DelayedRequest:
 
     async def wait(self, seconds: float, timer: Timer) -> bool:
         """Wait out the delay; False if the client leaves meanwhile."""
-        over: asyncio.Future[Any] = asyncio.ensure_future(timer.asleep(seconds))
+        return await self.wait_for(asyncio.ensure_future(timer.asleep(seconds)))
+
+    async def wait_for(self, over: asyncio.Future[Any]) -> bool:
+        """Until this is over, or, False, the client leaves."""
         try:
             while not over.done():
                 if self._bytes > MOST_BUFFERED or not self._waiting.may_buffer:

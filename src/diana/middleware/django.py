@@ -31,6 +31,7 @@ from diana.middleware.at_hand import (
     checked_denied,
 )
 from diana.middleware.delay import WAITING, deny_instead
+from diana.middleware.holding import release_with
 from diana.middleware.identity import Finders, afind, find, is_async
 from diana.middleware.inside import enter_in_loop
 from diana.middleware.opening import RULES_FILE, open_guard
@@ -81,14 +82,22 @@ class RateLimitMiddleware:
         if self.finders:
             needed = self.finders.needed(guard.policy, request)
             request.identities = {kind: find(finder, asked) for kind, finder in needed.items()}
-        verdict = asked.diana = guard.check(request)
+        verdict = guard.wait(request) if guard.policy.waits else guard.check(request)
+        asked.diana = verdict
         asked.META[MIDDLEWARE] = self
         answers = self._answers = self._answers.of(guard.policy)
         if not verdict.allowed:
             own = None if self._denied is None else self._denied(asked, verdict)
             return refusal(answers, verdict, own)
         with guard.inside():
-            return self._let_in(asked, guard, verdict, answers)
+            if not verdict.match.holds:
+                return self._let_in(asked, guard, verdict, answers)
+            held = guard.held(verdict)
+            try:
+                return release_with(self._let_in(asked, guard, verdict, answers), held)
+            except BaseException:
+                held.release()
+                raise
 
     def _let_in(
         self, asked: HttpRequest, guard: Guard, verdict: Verdict, answers: Answers
@@ -112,7 +121,8 @@ class RateLimitMiddleware:
             request.identities = {
                 kind: await afind(finder, asked) for kind, finder in needed.items()
             }
-        verdict = asked.diana = await guard.check(request)
+        verdict = await (guard.wait if guard.policy.waits else guard.check)(request)
+        asked.diana = verdict
         asked.META[MIDDLEWARE] = self
         answers = self._answers = self._answers.of(guard.policy)
         if verdict.delay and WAITING.is_full:
@@ -123,12 +133,24 @@ class RateLimitMiddleware:
             return refusal(answers, verdict, own)
         activity = guard.activity
         if activity is None:
-            return await self._alet_in(asked, guard, verdict, answers)
+            return await self._ahold(asked, guard, verdict, answers)
         enter_in_loop(activity)
         try:
-            return await self._alet_in(asked, guard, verdict, answers)
+            return await self._ahold(asked, guard, verdict, answers)
         finally:
             activity.leave()
+
+    async def _ahold(
+        self, asked: HttpRequest, guard: AsyncGuard, verdict: Verdict, answers: Answers
+    ) -> HttpResponse:
+        if not verdict.match.holds:
+            return await self._alet_in(asked, guard, verdict, answers)
+        held = guard.held(verdict)
+        try:
+            return release_with(await self._alet_in(asked, guard, verdict, answers), held)
+        except BaseException:
+            held.release()
+            raise
 
     async def _alet_in(
         self, asked: HttpRequest, guard: AsyncGuard, verdict: Verdict, answers: Answers

@@ -23,6 +23,7 @@ from diana.middleware.django import (
     observers_setting,
     setting,
 )
+from diana.middleware.holding import release_with
 from diana.middleware.identity import Finders
 from diana.middleware.route import Checked, RouteLimit
 from diana.middleware.view import ViewLimits, marked
@@ -62,7 +63,15 @@ def _limited(view: Callable[..., Any], limit: RouteLimit, is_async: bool) -> Cal
             asked = _asked(args)
             checked = await acheck_request(limit, asked)
             if checked.denial is None:
-                return add_fields(checked.fields, await view(*args, **kwargs))
+                held = checked.held
+                if held is None:
+                    return add_fields(checked.fields, await view(*args, **kwargs))
+                try:
+                    response = await view(*args, **kwargs)
+                except BaseException:
+                    held.release()
+                    raise
+                return add_fields(checked.fields, release_with(response, held))
             own = awaited(limit.denied)
             return _refusal(asked, checked, own and await own(asked, checked.verdict))
 
@@ -73,7 +82,15 @@ def _limited(view: Callable[..., Any], limit: RouteLimit, is_async: bool) -> Cal
         asked = _asked(args)
         checked = check_request(limit, asked)
         if checked.denial is None:
-            return add_fields(checked.fields, view(*args, **kwargs))
+            held = checked.held
+            if held is None:
+                return add_fields(checked.fields, view(*args, **kwargs))
+            try:
+                response = view(*args, **kwargs)
+            except BaseException:
+                held.release()
+                raise
+            return add_fields(checked.fields, release_with(response, held))
         own = called(limit.denied)
         return _refusal(asked, checked, own and own(asked, checked.verdict))
 

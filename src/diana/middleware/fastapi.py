@@ -9,6 +9,7 @@ and no middleware; they get along with both.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from functools import wraps
 from inspect import (
     Parameter,
@@ -25,7 +26,7 @@ from starlette.requests import HTTPConnection
 
 from diana.core.errors import ConfigError
 from diana.core.verdict import Verdict
-from diana.middleware.answer import Denial, Fields, detail_of
+from diana.middleware.answer import Denial, Fields, detail_of, seconds_without_header
 from diana.middleware.asgi import TRY_AGAIN_LATER, ScopeRequest
 from diana.middleware.at_hand import MIDDLEWARE, Denied
 from diana.middleware.route import RouteLimit
@@ -36,6 +37,8 @@ from diana.middleware.wsgi import lines_from_fields
 ENFORCED = "diana.enforced"
 """In the scope: what limits that ran before the body was read say, by limit."""
 EXEMPT = "__diana_exempt__"
+ENDS = ("fastapi_inner_astack", "fastapi_middleware_astack")
+"""In the scope: what is called when the answer has been sent; the second in older versions."""
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -49,7 +52,7 @@ class RateLimitExceeded(HTTPException):
         # A problem (RFC 9457) may consist of its detail alone.
         headers["Content-Type"] = "application/problem+json"
         retry = headers.get("Retry-After")
-        said = detail_of(None if retry is None else int(retry))
+        said = detail_of(seconds_without_header(verdict) if retry is None else int(retry))
         super().__init__(denial.status, said, headers)
         self.denial = denial
         self.verdict = verdict
@@ -85,7 +88,11 @@ class RateLimit(RouteLimit):
         if getattr(scope.get("endpoint"), EXEMPT, False):
             return []
         finders = getattr(scope.get(MIDDLEWARE), "finders", None)
-        verdict, denial, fields = await self.acheck(ScopeRequest(scope), connection, scope, finders)
+        verdict, denial, fields, held = await self.acheck(
+            ScopeRequest(scope), connection, scope, finders
+        )
+        if held is not None:
+            _ends_of(scope).callback(held.release)
         if verdict is None or denial is None:
             return fields
         if scope["type"] == "websocket":
@@ -150,6 +157,15 @@ def exempt(endpoint: F) -> F:
     """Leave this route alone, whatever its router limits; under the route's own decorator."""
     setattr(endpoint, EXEMPT, True)
     return endpoint
+
+
+def _ends_of(scope: Any) -> AsyncExitStack:
+    """What FastAPI does when the answer has been sent."""
+    for name in ENDS:
+        stack = scope.get(name)
+        if isinstance(stack, AsyncExitStack):
+            return stack
+    raise ConfigError("this app is no FastAPI: it does not tell when an answer has been sent")
 
 
 def _with_fields(returned: Any, fields: Fields) -> Any:

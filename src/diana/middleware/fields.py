@@ -4,6 +4,8 @@
 
     RateLimit-Policy: "per address";q=100;w=60      a hundred requests in 60 seconds
     RateLimit: "per address";r=50;t=30              50 of them are left, and more will be in 30 seconds
+    RateLimit-Policy: "jobs";q=5;qu="concurrent-requests"     five at once
+    RateLimit: "jobs";r=2                           two more may come in; when the next place is free, nobody knows
 
 The name of a rule may hold what such a string may not; that is percent-encoded, so that two names stay two.
 """
@@ -13,7 +15,8 @@ from __future__ import annotations
 import re
 from urllib.parse import quote
 
-from diana.core.decision import NEVER, Decision
+from diana.core.decision import NEVER, UNKNOWN, Decision
+from diana.core.limit import Places
 from diana.core.match import Announcement, Match
 from diana.core.meter import Meter
 from diana.core.rule import Rule
@@ -21,6 +24,9 @@ from diana.core.rule import Rule
 SECOND_US = 1_000_000
 LARGEST = 10**15 - 1
 """A structured field's integer has at most 15 digits."""
+
+SOON = 0
+"""As seconds to retry: as soon as a place is given back."""
 
 MOST_ANNOUNCED = 256
 """Tiers and overrides whose lines a match keeps; those of more are written anew."""
@@ -49,12 +55,16 @@ def announce(match: Match, meters: tuple[Meter, ...]) -> Announcement:
     enforced = [(match.rules[place], meters[place]) for place in match.enforced]
     policy = ", ".join(policy_item(rule, meter) for rule, meter in enforced)
     template = ", ".join(
-        quoted(rule.name).replace("%", "%%") + ";r=%d;t=%d" for rule, _ in enforced
+        quoted(rule.name).replace("%", "%%")
+        # When a place is given back, nobody knows.
+        + (";r=%d" if isinstance(meter.limit, Places) else ";r=%d;t=%d")
+        for rule, meter in enforced
     )
     announcement = Announcement(
         (b"ratelimit-policy", policy.encode("ascii")),
         template.encode("ascii"),
         tuple(getattr(meter.params, "pace", AT_ONCE) for _, meter in enforced),
+        tuple(isinstance(meter.limit, Places) for _, meter in enforced) if match.holds else None,
     )
     if own:
         match.announcement = announcement
@@ -64,8 +74,13 @@ def announce(match: Match, meters: tuple[Meter, ...]) -> Announcement:
 
 
 def policy_item(rule: Rule, meter: Meter) -> str:
-    """`"name";q=10;w=1`; with a burst of its own also that. The window is left out if it is no whole number of seconds."""
+    """`"name";q=10;w=1`; with a burst of its own also that. The window is left out if it is no whole number of seconds.
+
+    Places are `"name";q=5;qu="concurrent-requests"`: they have no window.
+    """
     limit, burst = meter.limit, meter.params.limit
+    if isinstance(limit, Places):
+        return f'{quoted(rule.name)};q={limit.rpu};qu="concurrent-requests"'
     item = f"{quoted(rule.name)};q={limit.rpu}"
     if limit.unit_us % SECOND_US == 0:
         item += f";w={limit.unit_us // SECOND_US}"
@@ -80,6 +95,8 @@ def seconds_up(micros: int) -> int:
 
 
 def seconds_to_retry(denials: list[Decision]) -> int | None:
-    """After how many seconds all of these would let it pass; None if one of them never does."""
+    """After how many seconds all of these would let it pass; None if one of them never does, SOON if nobody knows."""
     waits = [decision.outcome[2] for decision in denials]
-    return None if NEVER in waits else max(1, seconds_up(max(waits, default=1)))
+    if NEVER in waits:
+        return None
+    return SOON if UNKNOWN in waits else max(1, seconds_up(max(waits, default=1)))

@@ -17,6 +17,7 @@ from diana.middleware.at_hand import MIDDLEWARE, beside_own_words
 from diana.middleware.route import RouteLimit
 from diana.middleware.view import ViewLimits, marked
 from diana.middleware.wsgi import EnvironRequest, lines_from_fields, lines_to_add
+from diana.places import Held
 
 T = TypeVar("T")
 
@@ -69,8 +70,10 @@ def _denied_by(limit: RouteLimit) -> Response | None:
     """The answer to a denied request; None if it may pass."""
     environ = request.environ
     finders = getattr(environ.get(MIDDLEWARE), "finders", None)
-    verdict, denial, fields = limit.check(EnvironRequest(environ), request, environ, finders)
+    verdict, denial, fields, held = limit.check(EnvironRequest(environ), request, environ, finders)
     if denial is None:
+        if held is not None:
+            _release_with_response(held)
         if fields:
             _add_to_response(fields)
         return None
@@ -89,4 +92,13 @@ def _add_to_response(fields: Fields) -> None:
     def add(response: Response) -> Response:
         for name, value in lines_to_add(fields, response.headers.keys()):
             response.headers.add(name, value)
+        return response
+
+
+def _release_with_response(held: Held) -> None:
+    """Should there be none, because what the view raised is passed on, the place is given back with the request's own end."""
+
+    @after_this_request
+    def hold(response: Response) -> Response:
+        response.call_on_close(held.release)
         return response

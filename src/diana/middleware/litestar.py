@@ -10,10 +10,10 @@ from litestar.handlers import BaseRouteHandler
 from litestar.types import Guard, Message, Scope
 
 from diana.core.verdict import Verdict
-from diana.middleware.answer import Denial, detail_of
+from diana.middleware.answer import Denial, detail_of, seconds_without_header
 from diana.middleware.asgi import BEGINS_RESPONSE, TRY_AGAIN_LATER, ScopeRequest
 from diana.middleware.at_hand import MIDDLEWARE
-from diana.middleware.route import RouteLimit
+from diana.middleware.route import RouteLimit, refuse_places
 from diana.middleware.view import ViewLimits
 from diana.middleware.wsgi import lines_from_fields
 
@@ -29,7 +29,7 @@ class RateLimitExceeded(HTTPException):
         headers.pop("Content-Length", None)
         headers.pop("Content-Type", None)
         retry = headers.get("Retry-After")
-        said = detail_of(None if retry is None else int(retry))
+        said = detail_of(seconds_without_header(verdict) if retry is None else int(retry))
         super().__init__(detail=said, status_code=denial.status, headers=headers)
         self.denial = denial
         self.verdict = verdict
@@ -42,6 +42,10 @@ def rate_limit(limit: str, **options: Any) -> Guard:
     header lines in allowed answers write `Litestar(…, before_send=[add_headers])`.
     """
     limits = ViewLimits(RouteLimit, limit, options)
+    refuse_places(
+        RouteLimit(limit, **{**options, "store": None}),
+        "write a rule with algo: C, and put the middleware around the app",
+    )
 
     async def guard(
         connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler

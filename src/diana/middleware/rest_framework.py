@@ -12,7 +12,7 @@ from rest_framework.throttling import BaseThrottle
 from diana.core.errors import ConfigError
 from diana.middleware.django_view import check_request
 from diana.middleware.identity import Finder
-from diana.middleware.route import RouteLimit
+from diana.middleware.route import RouteLimit, refuse_places
 from diana.middleware.view import name_of_view
 from diana.middleware.wsgi import lines_from_fields
 
@@ -37,7 +37,10 @@ class RateLimitThrottle(BaseThrottle):  # type: ignore[misc]  # it comes without
         super().__init_subclass__(**kwargs)
         cls._limits = {}
         if cls.rate:
-            cls._made("checked")  # what is wrong is wrong at once
+            made = cls._made("checked")  # what is wrong is wrong at once
+            refuse_places(
+                made, "limit the view with diana.django's rate_limit, or write a rule with algo: C"
+            )
 
     @classmethod
     def _made(cls, counter: str) -> RouteLimit:

@@ -21,7 +21,8 @@ from weakref import WeakKeyDictionary
 from diana.core.contracts import Client, Clock, Observer, Store
 from diana.core.duration import spelling_from_micros
 from diana.core.errors import ConfigError
-from diana.core.limit import limits_from_spelling
+from diana.core.limit import Places, limits_from_spelling
+from diana.core.meter import AT_ONCE
 from diana.core.policy import Answer, Policy, Settings
 from diana.core.request import Request
 from diana.core.verdict import Verdict
@@ -31,6 +32,7 @@ from diana.middleware.at_hand import CHARGED, MIDDLEWARE, VERDICT, Denied, check
 from diana.middleware.by_request import RequestFunctions
 from diana.middleware.delay import WAITING, deny_instead
 from diana.middleware.identity import Finder, Finders, afind, find
+from diana.places import Held
 from diana.sources.rules import rules_from_bytes
 from diana.waiting import Timer
 
@@ -38,6 +40,7 @@ TOO_MANY_REQUESTS = 429
 CLASSIC_STATUS = Answer().status
 """Of a rules file that says nothing else: routes then answer 429."""
 
+DEFAULT_ALGO = "TB"
 ANY_LIMIT = "1/minute"
 """Where a function says it: only its place is taken."""
 
@@ -50,9 +53,19 @@ class Checked(NamedTuple):
     verdict: Verdict | None
     denial: Denial | None
     fields: Fields
+    held: Held | None = None
+    """Of a limit such as `5 at once`: the place that it took, to be given back when the answer is sent."""
 
 
 UNLIMITED = Checked(None, None, [])
+
+
+def refuse_places(limit: RouteLimit, instead: str) -> None:
+    """Where nobody tells when the answer has been sent."""
+    if limit.holds_places:
+        raise ConfigError(
+            f"this limit counts how many at once, and here nobody tells when the answer has been sent; {instead}"
+        )
 
 
 class _Counting(NamedTuple):
@@ -82,7 +95,7 @@ class RouteLimit:
         status: int | None = None,
         body: str | None = None,
         headers: Sequence[str] | None = None,
-        algo: str = "TB",
+        algo: str = DEFAULT_ALGO,
         cost: int | Callable[[Any], Any] = 1,
         missing: str | None = None,
         trusted_proxies: Sequence[str] = (),
@@ -115,6 +128,9 @@ class RouteLimit:
         self._name = name
         self._named = name is not None or counter is not None
         self._counter = name or counter or f"route {next(_unnamed)}"
+        self.holds_places = any(
+            isinstance(one, Places) for one in limits_from_spelling(self._limit)
+        )
         self._rule = {
             "actor": spelled if isinstance(spelled, str) else list(spelled),
             "algo": algo,
@@ -155,18 +171,23 @@ class RouteLimit:
         request.identities = {kind: find(finder, subject) for kind, finder in needed.items()}
         if self.functions:
             request.found = self.functions.find(asked)
-        verdict = context[VERDICT] = counting.guard.check(request)
+        waits = counting.guard.policy.waits
+        verdict = (counting.guard.wait if waits else counting.guard.check)(request)
+        context[VERDICT] = verdict
         request.detach()
-        charged: list[tuple[Guard, Verdict]] = context.setdefault(CHARGED, [])
+        charged: list[tuple[Guard, Verdict, Held | None]] = context.setdefault(CHARGED, [])
         if not verdict.allowed:
             while charged:
-                guard, earlier = charged.pop()
+                guard, earlier, places = charged.pop()
                 guard.refund(earlier)
+                if places is not None:
+                    places.release()
             return Checked(verdict, counting.answers.denial(verdict), [])
-        charged.append((counting.guard, verdict))
+        held = counting.guard.held(verdict) if verdict.match.holds else None
+        charged.append((counting.guard, verdict, held))
         if verdict.delay:
             counting.timer.sleep(verdict.delay)
-        return Checked(verdict, None, counting.answers.fields(verdict))
+        return Checked(verdict, None, counting.answers.fields(verdict), held)
 
     async def acheck(
         self,
@@ -185,22 +206,25 @@ class RouteLimit:
         if self.functions:
             request.found = await self.functions.afind(asked)
         guard = counting.aguard
-        verdict = await guard.check(request)
+        verdict = await (guard.wait if guard.policy.waits else guard.check)(request)
         if verdict.delay and WAITING.is_full:
             await guard.refund(verdict)
             verdict = deny_instead(verdict)
         context[VERDICT] = verdict
         request.detach()
-        charged: list[tuple[AsyncGuard, Verdict]] = context.setdefault(CHARGED, [])
+        charged: list[tuple[AsyncGuard, Verdict, Held | None]] = context.setdefault(CHARGED, [])
         if not verdict.allowed:
             while charged:
-                earlier_guard, earlier = charged.pop()
+                earlier_guard, earlier, places = charged.pop()
                 await earlier_guard.refund(earlier)
+                if places is not None:
+                    places.release()
             return Checked(verdict, counting.answers.denial(verdict), [])
-        charged.append((guard, verdict))
+        held = guard.held(verdict) if verdict.match.holds else None
+        charged.append((guard, verdict, held))
         if verdict.delay:
             await _delay(counting, verdict)
-        return Checked(verdict, None, counting.answers.fields(verdict))
+        return Checked(verdict, None, counting.answers.fields(verdict), held)
 
     def _needed(
         self, counting: _Counting, request: Request, finders: Finders | None
@@ -242,10 +266,13 @@ class RouteLimit:
         rules, shown = [], []
         for limit in limits:
             unit = spelling_from_micros(limit.unit_us)
+            numbers: dict[str, Any] = {"rpu": limit.rpu, "unit": unit}
+            if isinstance(limit, Places):
+                unit = AT_ONCE
+                algo = rule["algo"] if rule["algo"] != DEFAULT_ALGO else "C"
+                numbers = {"most": limit.rpu, "algo": algo}
             several = f" {unit}" if len(limits) > 1 else ""
-            rules.append(
-                {**rule, "name": f"{self._counter}{several}", "rpu": limit.rpu, "unit": unit}
-            )
+            rules.append({**rule, **numbers, "name": f"{self._counter}{several}"})
             shown.append(f"{limit} by {actor}" if self._name is None else f"{self._name}{several}")
         identity = {**settings.identity}
         if self._proxies:

@@ -18,8 +18,10 @@ from diana.core.verdict import Verdict
 from diana.middleware.answer import Denial, Fields
 from diana.middleware.asgi import SINGLE, TRY_AGAIN_LATER, ScopeRequest, send_with
 from diana.middleware.at_hand import MIDDLEWARE, Denied, beside_own_words
+from diana.middleware.holding import send_and_release
 from diana.middleware.route import Checked, RouteLimit
 from diana.middleware.view import ViewLimits, marked
+from diana.places import Held
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -47,13 +49,19 @@ def rate_limit(limit: str, **options: Any) -> Callable[[F], F]:
                 return await response_from_denial(
                     checked.denial, route_limit.denied, connection, checked.verdict
                 )
-            if iscoroutinefunction(endpoint):
-                returned = await endpoint(*args, **kwargs)
-            else:
-                returned = await run_in_threadpool(endpoint, *args, **kwargs)
+            held = checked.held
+            try:
+                if iscoroutinefunction(endpoint):
+                    returned = await endpoint(*args, **kwargs)
+                else:
+                    returned = await run_in_threadpool(endpoint, *args, **kwargs)
+            except BaseException:
+                if held is not None:
+                    held.release()
+                raise
             if isinstance(returned, Response):
                 add_fields(checked.fields, returned)
-            return returned
+            return returned if held is None else release_behind(returned, held)
 
         return cast("F", marked(limited))
 
@@ -92,6 +100,29 @@ def add_fields(fields: Fields, response: Response) -> None:
     ]
 
 
+class _Releasing:
+    """A response, which Starlette calls as an app; places are given back behind its last piece."""
+
+    def __init__(self, response: Response, held: Held) -> None:
+        self._response = response
+        self._held = held
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._response, name)
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        with self._held as held:
+            await self._response(scope, receive, send_and_release(send, held))
+
+
+def release_behind(returned: Any, held: Held) -> Any:
+    """What an endpoint returned: of a response its places are given back when it is sent; of anything else (a WebSocket's end), now."""
+    if isinstance(returned, Response):
+        return _Releasing(returned, held)
+    held.release()
+    return returned
+
+
 def _limit_class(kind: type, limit: RouteLimit) -> type:
     """All methods of the class together: one count."""
     if not issubclass(kind, HTTPEndpoint | WebSocketEndpoint):
@@ -107,7 +138,12 @@ def _limit_class(kind: type, limit: RouteLimit) -> type:
         if checked.denial is None or checked.verdict is None:
             if checked.fields:
                 self.send = send_with(checked.fields, self.send)
-            await dispatch(self)
+            if checked.held is None:
+                await dispatch(self)
+                return
+            with checked.held as held:
+                self.send = send_and_release(self.send, held)
+                await dispatch(self)
         elif isinstance(connection, WebSocket):
             await connection.close(TRY_AGAIN_LATER, "Too many requests")
         else:

@@ -26,6 +26,7 @@ from diana.middleware.at_hand import (
     beside_own_words,
     checked_denied,
 )
+from diana.middleware.holding import HeldBody
 from diana.middleware.identity import Finder, Finders, find
 from diana.middleware.inside import leave_after
 from diana.middleware.opening import check_options, open_guard
@@ -162,8 +163,10 @@ class RateLimitMiddleware:
         if self._finders is not None:
             needed = self._finders.needed(guard.policy, request)
             request.identities = {kind: find(finder, request) for kind, finder in needed.items()}
-        verdict = environ[VERDICT] = guard.check(request)
-        self._answers = answers = self._answers.of(guard.policy)
+        policy = guard.policy
+        verdict = guard.wait(request) if policy.waits else guard.check(request)
+        environ[VERDICT] = verdict
+        self._answers = answers = self._answers.of(policy)
         if not verdict.allowed:
             status, headers, body = answers.denial(verdict)
             own = None if self._denied is None else self._denied(request, verdict)
@@ -174,17 +177,21 @@ class RateLimitMiddleware:
             start_response(status_line(status), lines_from_fields(headers))
             return [] if request.method == "HEAD" else [body]
         request.detach()
+        held = guard.held(verdict) if verdict.match.holds else None
         activity = guard.activity
-        if activity is None:
-            return self._let_in(environ, start_response, verdict, answers)
-        activity.enter()
+        if activity is not None:
+            activity.enter()
         try:
-            return leave_after(
-                self._let_in(environ, start_response, verdict, answers), environ, activity
-            )
+            answer = self._let_in(environ, start_response, verdict, answers)
         except BaseException:
-            activity.leave()
+            if activity is not None:
+                activity.leave()
+            if held is not None:
+                held.release()
             raise
+        if activity is not None:
+            answer = leave_after(answer, environ, activity)
+        return answer if held is None else HeldBody(answer, held)
 
     def _let_in(
         self, environ: Environ, start_response: StartResponse, verdict: Verdict, answers: Answers

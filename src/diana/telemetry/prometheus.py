@@ -7,6 +7,7 @@
     diana_shed_requests_total{factor, level}   rejected because of load; level counts from 1
     diana_shed_factor_value{factor}        smoothed, as it is now; absent while it cannot be measured
     diana_shed_factor_level{factor}        the level that it is at; 0 is none
+    diana_expired_places_total             places that ran off while their request still ran: one more may have been inside than `most` says
     diana_store_…_total                    what the store counts: see diana.stores.redis.counts
 
 No label ever holds what a client sent: a client that invents names must not fill the memory of who watches.
@@ -26,6 +27,8 @@ from diana.core.decision import Decision
 from diana.core.request import Request
 from diana.core.rule import Rule
 from diana.core.verdict import Verdict
+
+EXPIRED = "expired_places"
 
 
 class PrometheusObserver:
@@ -129,7 +132,11 @@ class _StoreCounters(Collector):
                 together[name] = together.get(name, 0) + number
         for name, number in together.items():
             said = name.replace("_", " ")
-            yield CounterMetricFamily(f"diana_store_{name}", f"Of the store: {said}.", value=number)
+            if name == EXPIRED:
+                whole, said = f"diana_{name}", "Places that ran off while their request still ran."
+            else:
+                whole, said = f"diana_store_{name}", f"Of the store: {said}."
+            yield CounterMetricFamily(whole, said, value=number)
 
 
 class _FactorGauges(Collector):

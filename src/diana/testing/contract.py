@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from threading import Thread
 from typing import Any
 
-from diana.core.charge import Charge
+from diana.core.charge import Charge, charged_at
 from diana.core.contracts import Algorithm, State, Store
 from diana.core.decision import Decision
 from diana.core.errors import CostError
-from diana.core.limit import Limit
+from diana.core.limit import Limit, holds_places
 from diana.core.meter import Meter, meter_from_limit
 from diana.core.plugins import algorithms
 from diana.testing.fake_clock import FakeClock
@@ -59,6 +59,7 @@ def _same_as_the_algorithm(
     from hypothesis import strategies as st
 
     store = open_store()
+    renew = getattr(store, "renew", None) if holds_places(algorithm) else None
     run = iter(range(10**9))
     asked = st.tuples(st.integers(0, SECOND_US), st.integers(0, 7), st.sampled_from("ab"))
 
@@ -83,12 +84,19 @@ def _same_as_the_algorithm(
                 at = charged[key]
                 store.refund([Charge(meter, key)], at, now)
                 states[key] = state = algorithm.refund(state, meter.params, 1, at, now)
+            elif step % 4 == 2 and key in charged and renew is not None:
+                places: Any = algorithm
+                after, moment = places.renew(state, meter.params, 1, charged[key], now)
+                found = renew(Charge(meter, key), charged[key], now)
+                assert found == moment, f"{algorithm.code}: renewed as {found}, not {moment}"
+                if moment:
+                    states[key], charged[key], state = after, moment, after
             after, outcome = algorithm.decide(state, meter.params, cost, now)
+            wanted = Decision(outcome, meter.params.limit, key, cost, now)
             if cost and outcome[0]:
-                charged[key] = now
+                charged[key] = charged_at(meter, wanted)
             if cost:
                 states[key] = after
-            wanted = Decision(outcome, meter.params.limit, key, cost, now)
             (found,) = store.decide([Charge(meter, key, cost)], now)
             assert found == wanted, f"{algorithm.code}: the store says {found}, not {wanted}"
 

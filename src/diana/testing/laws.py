@@ -2,6 +2,11 @@
 
 1. Whole: integers in and out. 2. Denial is free. 3. Retry is exact. 4. Forgetting is safe. 5. Costs add. 6. Bounded. 7. Refund undoes
 a charge at the same instant, and later never gives more than never having charged. And a cost of 0 always passes.
+
+For algorithms that hold places (`holds_places`) the third law is another: a place is free as soon as one is given back. A denial names no
+time (or what an option says); with as many places given back as it lacks, it passes. A place that is given back twice is given back once;
+one that is renewed counts as if it were taken now; one that is neither runs off. And costs add in number: each charge has a moment of its
+own.
 """
 
 from __future__ import annotations
@@ -11,8 +16,8 @@ from typing import Any, NamedTuple
 
 from diana.core.charge import WHOLE
 from diana.core.contracts import Algorithm, State
-from diana.core.decision import NEVER, Outcome
-from diana.core.limit import Limit
+from diana.core.decision import NEVER, UNKNOWN, Outcome
+from diana.core.limit import Limit, holds_places
 from diana.core.log import Log
 
 BEGIN_US = 1_700_000_000_000_000
@@ -100,15 +105,22 @@ def _check(algorithm: Algorithm, history: History) -> None:
     except ConfigError:
         return
     moments = _lived(algorithm, params, history)
+    places = holds_places(algorithm)
     left = [_numbers(moment.after) for moment in moments]
     for moment in moments:
         _whole(moment)
         _denial_is_free(moment)
         _zero_passes(algorithm, params, moment)
-        _retry_is_exact(algorithm, params, moment)
         _forgetting_is_safe(algorithm, params, moment, history.probe)
-        _costs_add(algorithm, params, moment)
         _refund_undoes(algorithm, params, moment, history.probe)
+        if places:
+            _costs_add_in_number(algorithm, params, moment)
+            _renewed_is_taken_now(algorithm, params, moment, history.probe)
+        else:
+            _retry_is_exact(algorithm, params, moment)
+            _costs_add(algorithm, params, moment)
+    if places:
+        _free_when_given_back(algorithm, params, moments)
     _bounded(algorithm, params, moments)
     for moment, numbers in zip(moments, left, strict=True):
         assert _numbers(moment.after) == numbers, f"a state was changed, not replaced: {moment}"
@@ -185,6 +197,69 @@ def _costs_add(algorithm: Algorithm, params: Any, moment: Moment) -> None:
     )
 
 
+def _costs_add_in_number(algorithm: Algorithm, params: Any, moment: Moment) -> None:
+    now, cost, before, _, outcome = moment
+    if not (outcome.allowed and 1 < cost <= 50):
+        return
+    state = before
+    for _ in range(cost):
+        state, single = algorithm.decide(state, params, 1, now)
+        assert single[0], f"{cost} pass at once but not one by one: {moment}"
+    room = algorithm.decide(state, params, 0, now)[1][1]
+    assert room == outcome.remaining, f"{cost} one by one leave room for {room}: {moment}"
+
+
+def _free_when_given_back(algorithm: Any, params: Any, moments: list[Moment]) -> None:
+    """Of the places that are taken, give back the oldest until the denied charge fits: not before, and no later."""
+    taken: list[tuple[int, int]] = []
+    for now, cost, before, _, outcome in moments:
+        if outcome.allowed:
+            if cost:
+                at = algorithm.moment_of(params, outcome, now)
+                assert all(at != other for other, _ in taken), f"two places of one moment: {at}"
+                taken.append((at, cost))
+            continue
+        if cost > params.limit:
+            assert outcome.retry_after_us == NEVER, f"it can never pass: {outcome}"
+            continue
+        assert outcome.retry_after_us != NEVER, f"it passes when places are free: {outcome}"
+        assert outcome.retry_after_us in (UNKNOWN, getattr(params, "retry", UNKNOWN)), (
+            f"no time can be told: {outcome}"
+        )
+        state, passes = before, False
+        for at, held in taken:
+            room = algorithm.decide(state, params, 0, now)[1][1]
+            assert passes is (room >= cost), f"{room} free, and {cost} pass: {passes}"
+            state = algorithm.refund(state, params, held, at, now)
+            once = _answers(algorithm, params, state, now)
+            state = algorithm.refund(state, params, held, at, now)
+            twice = _answers(algorithm, params, state, now)
+            assert once == twice, f"given back twice, it is twice free: {once} {twice}"
+            passes = algorithm.decide(state, params, cost, now)[1][0]
+        assert passes, f"all are given back, and it is denied: {moments}"
+
+
+def _renewed_is_taken_now(algorithm: Any, params: Any, moment: Moment, later: int) -> None:
+    now, cost, _, after, outcome = moment
+    if not (outcome.allowed and cost):
+        return
+    at, then = algorithm.moment_of(params, outcome, now), now + later
+    room = algorithm.decide(after, params, 0, then)[1][1]
+    counted = algorithm.decide(algorithm.refund(after, params, cost, at, then), params, 0, then)
+    renewed, since = algorithm.renew(after, params, cost, at, then)
+    _, left, _, reset, _ = algorithm.decide(renewed, params, 0, then)[1]
+    if since:
+        assert left == counted[1][1] - cost, f"{left} free after renewing, not one held: {moment}"
+        again = algorithm.moment_of(params, (True, left, 0, reset, 0), then)
+        assert again == since, f"renewed as {since}, it runs off as {again}: {moment}"
+        gone = algorithm.refund(renewed, params, cost, since, then)
+        assert algorithm.decide(gone, params, 0, then)[1][1] == counted[1][1], (
+            "not to be given back"
+        )
+    else:
+        assert room < cost, f"there is room for {room}, and none is taken: {moment}"
+
+
 def _bounded(algorithm: Algorithm, params: Any, moments: list[Moment]) -> None:
     admitted = [moment for moment in moments if moment.outcome.allowed]
     for first in range(len(admitted)):
@@ -200,11 +275,13 @@ def _refund_undoes(algorithm: Algorithm, params: Any, moment: Moment, later: int
     now, cost, before, after, outcome = moment
     if not (outcome.allowed and cost and after is not None):
         return
-    undone = algorithm.refund(after, params, cost, now, now)
+    moment_of = getattr(algorithm, "moment_of", None)
+    at = now if moment_of is None else moment_of(params, outcome, now)
+    undone = algorithm.refund(after, params, cost, at, now)
     never = _answers(algorithm, params, before, now)
     assert _answers(algorithm, params, undone, now) == never, f"not undone: {undone} {moment}"
     then = now + later
-    refunded = algorithm.refund(after, params, cost, now, then)
+    refunded = algorithm.refund(after, params, cost, at, then)
     room = [algorithm.decide(state, params, 0, then)[1][1] for state in (after, refunded, before)]
     assert room == sorted(room), f"refunded later, room is {room}: {moment}"
 

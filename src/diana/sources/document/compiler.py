@@ -20,8 +20,8 @@ from diana.core.contracts import Algorithm
 from diana.core.duration import micros_from_spelling, spelling_from_micros
 from diana.core.errors import ConfigError, shown
 from diana.core.lease import LeaseTerms, why_not_leased
-from diana.core.limit import Limit
-from diana.core.meter import Meter, escaped, meter_from_limit
+from diana.core.limit import HOLD_US, Limit, holds_places
+from diana.core.meter import AT_ONCE, Meter, escaped, meter_from_limit
 from diana.core.plugins import algorithm_from_spelling
 from diana.core.policy import Answer, Policy, Settings
 from diana.core.request import Request
@@ -48,6 +48,10 @@ FIELDS_OF_EVERY_RULE = {
     "overrides", "allow", "only", "charge_on", "drop",
 }  # fmt: skip
 EXAMPLES = {"unit": "unit: minute", "rpu": "rpu: 100"}
+OF_RATES = ("unit", "rpu")
+OF_PLACES = ("most", "hold")
+"""In their stead, where an algorithm counts how many at once."""
+DEFAULT_HOLD = spelling_from_micros(HOLD_US)
 EVERYWHERE = url_from_spelling("/")
 NEEDS_RESTART = (
     "store", "local_store", "store_budget_us", "namespace", "nodes", "weight", "lease", "rules_from",
@@ -81,11 +85,10 @@ class _MergedFields:
         return {name: field for name, field in self._all.items() if name in names}
 
     def foreign(self, algorithm: Algorithm) -> dict[str, Field]:
-        return {
-            name: field
-            for name, field in self._own.items()
-            if name not in FIELDS_OF_EVERY_RULE and name not in algorithm.options
-        }
+        known = FIELDS_OF_EVERY_RULE | set(algorithm.options)
+        if holds_places(algorithm):
+            known = (known | set(OF_PLACES)) - set(OF_RATES)
+        return {name: field for name, field in self._own.items() if name not in known}
 
     def wrong(self, name: str, message: str, place: Place | None = None) -> ConfigError:
         """A mistake at a field; in a default, it says for which rule."""
@@ -146,7 +149,8 @@ class _Compiler:
     def _rule(self, number: int, block: Block, merged: _MergedFields) -> Rule | None:
         """None if something is wrong with it; then `mistakes` knows what."""
         value = merged.value
-        for needed, example in EXAMPLES.items():
+        places = holds_places(value("algo"))
+        for needed, example in ({"most": "most: 5"} if places else EXAMPLES).items():
             if not merged.has(needed):
                 said = f"there is no {needed}; write {needed} here, such as {example}"
                 self._mistakes.add(merged.wrong(needed, said))
@@ -155,7 +159,8 @@ class _Compiler:
         url = block.fields["url"].value if "url" in block.fields else EVERYWHERE
         methods = block.fields["methods"].value if "methods" in block.fields else None
         scope = value("scope") or "local"
-        name = value("name") or _default_name(url, methods, spelling, value("unit") or "second")
+        unit = AT_ONCE if places else _unit_in_words(value("unit") or "second")
+        name = value("name") or _default_name(url, methods, spelling, unit)
         parts = "|".join(map(escaped, (name, spelling, scope)))
         meters = self._meters(f"{self._settings.namespace}:{parts}", merged)
         allow, only = (
@@ -245,9 +250,11 @@ class _Compiler:
     def _meters(self, identity: str, merged: _MergedFields) -> tuple[Meter, Tiers | None] | None:
         """The rule's own, and those of its tiers."""
         algorithm: Algorithm = merged.value("algo") or algorithm_from_spelling("TB")
+        places = holds_places(algorithm)
         for name, field in merged.foreign(algorithm).items():
             if field.value is not None:
-                known = ", ".join(algorithm.options) or "no fields of its own"
+                names = (*OF_PLACES, *algorithm.options) if places else algorithm.options
+                known = ", ".join(names) or "no fields of its own"
                 said = f"{name} is foreign to {algorithm.spelling} ({algorithm.code}), which has {known}; remove it"
                 self._mistakes.add(merged.wrong(name, said))
         why_not = why_not_leased(algorithm) if merged.value("scope") == "leased" else None
@@ -256,6 +263,10 @@ class _Compiler:
             self._mistakes.add(merged.wrong("scope", said))
         options = {name: field.value for name, field in merged.options(algorithm).items()}
         unit, rpu = merged.value("unit"), merged.value("rpu")
+        if places:
+            unit, rpu = merged.value("hold"), merged.value("most")
+            if not merged.has("hold"):
+                unit = DEFAULT_HOLD
         if unit is None or rpu is None or None in options.values():
             return None
         when_down = merged.value("when_down") or "local"
@@ -263,15 +274,19 @@ class _Compiler:
         if by_outcome and getattr(algorithm, "delays", False):
             said = f"{algorithm.spelling} ({algorithm.code}) releases at a steady rate, and what is released cannot be given back; "
             self._mistakes.add(merged.wrong("charge_on", f"{said}write another algo, or remove it"))
+        if by_outcome and places:
+            said = f"{algorithm.spelling} ({algorithm.code}) holds a place until the answer is sent, whatever its status; remove it"
+            self._mistakes.add(merged.wrong("charge_on", said))
         try:
-            terms = tier_terms(rpu, micros_from_spelling(unit), options)
+            terms = tier_terms(rpu, micros_from_spelling(unit), options, places)
             if len(terms) == 1 and not by_outcome:
                 limit, own_options = terms[None]
                 meter = self._like_others(identity, limit, algorithm, own_options, when_down)
                 return self._if_cost_passes(merged, {None: meter}), None
             meters = meters_of_terms(identity, terms, algorithm, when_down)
         except ConfigError as error:
-            about = error.path if error.path is not None and merged.has(error.path) else "rpu"
+            number = "most" if places else "rpu"
+            about = error.path if error.path is not None and merged.has(error.path) else number
             self._mistakes.add(merged.wrong(about, error.message))
             return None
         own = self._if_cost_passes(merged, meters)
@@ -447,4 +462,8 @@ def _no_identity(_: Request) -> str | None:
 
 def _default_name(url: Url, methods: list[str] | None, actor: str, unit: str) -> str:
     parts = [",".join(sorted(methods))] if methods else []
-    return " ".join([*parts, url.spelling, actor, spelling_from_micros(micros_from_spelling(unit))])
+    return " ".join([*parts, url.spelling, actor, unit])
+
+
+def _unit_in_words(unit: str) -> str:
+    return spelling_from_micros(micros_from_spelling(unit))

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from diana.core.duration import spelling_from_micros
 from diana.core.key import digest
+from diana.core.limit import Places
 from diana.core.meter import Meter
 from diana.core.policy import Policy
 from diana.core.roster import Roster
@@ -13,6 +15,8 @@ from diana.core.rule import Rule
 
 COMPARED = (
     "rpu",
+    "most",
+    "hold",
     "burst",
     "cost",
     "missing",
@@ -94,6 +98,11 @@ def _changes(old: Rule, old_except: str, new: Rule, new_except: str) -> Iterator
 
 
 def _shown(rule: Rule, name: str) -> str:
+    limit = rule.meter.limit
+    if name in ("rpu", "most"):
+        return str(limit.rpu) if isinstance(limit, Places) is (name == "most") else "none"
+    if name == "hold":
+        return spelling_from_micros(limit.unit_us) if isinstance(limit, Places) else "none"
     if name == "burst":
         return _plain(rule.meter.options.get("burst"))
     if name == "url":

@@ -11,7 +11,7 @@ from diana.core.address import Proxies, network_from_spelling
 from diana.core.contracts import Algorithm
 from diana.core.duration import SECOND_US
 from diana.core.errors import ConfigError, shown
-from diana.core.limit import Limit, checked_limit
+from diana.core.limit import Limit, Places, checked_limit, checked_places
 from diana.core.meter import Family, Meter, meter_from_limit, params_of_tiers
 from diana.core.roster import Entry, Roster, entry_of_networks, entry_of_values
 from diana.core.rule import OverrideMeter
@@ -26,14 +26,15 @@ KeyFrom = Callable[[str], str]
 
 
 def tier_terms(
-    rpu: int | ByTier, unit_us: int, options: dict[str, Any]
+    rpu: int | ByTier, unit_us: int, options: dict[str, Any], at_once: bool = False
 ) -> dict[str | None, tuple[Limit, dict[str, Any]]]:
-    """A limit and options for each tier; None: for who has none of them."""
+    """A limit and options for each tier; None: for who has none of them. `at_once`: so many places, each held for at most a unit."""
+    checked = checked_places if at_once else checked_limit
     split = [value for value in (rpu, *options.values()) if isinstance(value, ByTier)]
     tiers: list[str | None] = [None, *dict.fromkeys(tier for one in split for tier in one.numbers)]
     return {
         tier: (
-            checked_limit(rpu.of(tier) if isinstance(rpu, ByTier) else rpu, unit_us),
+            checked(rpu.of(tier) if isinstance(rpu, ByTier) else rpu, unit_us),
             {
                 name: value.of(tier) if isinstance(value, ByTier) else value
                 for name, value in options.items()
@@ -97,9 +98,14 @@ def compiled_overrides(
         )
     known: dict[tuple[int, int | None], Meter] = {}
     found: dict[str, OverrideMeter] = {}
-    for value, (rpu, burst, until_us, place) in written.items():
+    word = "most" if isinstance(meter.limit, Places) else "rpu"
+    for value, (rpu, burst, until_us, place, written_as) in written.items():
         key = key_from_written(actors[0], value)
         try:
+            if written_as != word:
+                raise ConfigError(
+                    f"the rule says {meter.limit}; write {word} instead of {written_as}"
+                )
             if key is None:
                 raise ConfigError(f"{shown(value)} is no {actors[0].spelling}; write one")
             if key in found:

@@ -47,6 +47,8 @@ class OverrideFields(NamedTuple):
     burst: int | None
     until_us: int | None
     place: Place
+    word: str = "rpu"
+    """How its number is called: `most` where it is so many at once."""
 
 
 class RosterFields(NamedTuple):
@@ -90,7 +92,12 @@ def by_tier(read: Read) -> Read:
 
 def override_reader(mistakes: Mistakes) -> Read:
     """`{acme: {rpu: 5000, until: 2026-12-01}}`: by the actor's value, as it is written."""
-    readers: dict[str, Read] = {"rpu": whole(1), "burst": whole(0), "until": _until_us}
+    readers: dict[str, Read] = {
+        "rpu": whole(1),
+        "most": whole(1),
+        "burst": whole(0),
+        "until": _until_us,
+    }
 
     def read(node: Node, path: str) -> dict[str, OverrideFields]:
         overrides: dict[str, OverrideFields] = {}
@@ -109,15 +116,20 @@ def override_reader(mistakes: Mistakes) -> Read:
             found = fields(value, here, readers, mistakes)
             if len(found) < len(value.pairs):
                 continue
-            if "rpu" not in found:
-                mistakes.add(mistake(value, here, "there is no rpu; write rpu: and a number"))
+            if ("rpu" in found) is ("most" in found):
+                said = "there is no rpu; write rpu: and a number"
+                if "most" in found:
+                    said = "rpu says how often, most how many at once; write one of them"
+                mistakes.add(mistake(value, here, said))
                 continue
+            word = "most" if "most" in found else "rpu"
             burst, until = found.get("burst"), found.get("until")
             overrides[key.text] = OverrideFields(
-                found["rpu"].value,
+                found[word].value,
                 None if burst is None else burst.value,
                 None if until is None else until.value,
                 Place(key.line, key.column, here),
+                word,
             )
         return overrides
 

@@ -363,6 +363,10 @@ def rule_fields() -> dict[str, Read]:
         "nodelay": flag,
         "delay": whole(0),
         "max_wait": duration,
+        "most": by_tier(whole(1)),
+        "hold": duration,
+        "retry": duration,
+        "max_waiting": whole(1),
         "slices": whole(1, 1_000),
         "align": choice("epoch", "first"),
     }

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from diana.core.limit import Places
+from diana.core.meter import AT_ONCE
 from diana.core.policy import Warning
 from diana.core.rule import Rule
 from diana.core.tree import SegmentTree
@@ -113,11 +115,13 @@ def _limits_that_are_never_reached(
 ) -> Iterator[Warning]:
     """A broader rule of the same actor and unit counts all that a narrow one counts, and allows fewer."""
     left_alone = SegmentTree(exempt)
-    groups: dict[tuple[str, int, int], list[Rule]] = {}
+    groups: dict[tuple[str, str, int], list[Rule]] = {}
     for rule in rules:
         if rule.varies:
             continue  # for some requests it is another limit, or none
-        groups.setdefault((rule.actor, rule.meter.limit.unit_us, rule.cost), []).append(rule)
+        limit = rule.meter.limit
+        unit = AT_ONCE if isinstance(limit, Places) else str(limit.unit_us)
+        groups.setdefault((rule.actor, unit, rule.cost), []).append(rule)
     for members in groups.values():
         tightest = SegmentTree((rule.url, rule) for rule in _tightest_by_url(members))
         for rule in members:

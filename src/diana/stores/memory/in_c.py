@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar, cast
 from weakref import WeakSet
 
 from diana.core.charge import Charges
-from diana.core.contracts import Clock, Take
+from diana.core.contracts import Clock, GiveBack, Take
 from diana.core.decision import Decision
 from diana.core.meter import Meter
 from diana.stores.clock import wall_us
@@ -69,6 +69,13 @@ class MemoryStore:
                 self._both.in_python.refund([(meter, key, cost)], at, now)
             else:
                 self._counters.refund(terms, key, cost, at, now)
+
+    def bind_refund(self, meter: Meter, clock: Clock | None = None) -> GiveBack:
+        """For places, which no kernel decides."""
+        return self._both.in_python.bind_refund(meter, clock)
+
+    def renew(self, charge: tuple[Meter, str, int], at: int, now: int | None = None) -> int:
+        return self._both.in_python.renew(charge, at, now)
 
     def reset(self, meter: Meter, key: str) -> None:
         terms = kernel_terms(meter)

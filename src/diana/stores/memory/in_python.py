@@ -22,11 +22,11 @@ import re
 from collections.abc import Callable
 from hashlib import sha256
 from time import monotonic_ns
-from typing import cast
+from typing import Any, cast
 from weakref import WeakSet
 
 from diana.core.charge import ONE, Charges, checked_cost
-from diana.core.contracts import Clock, State, Take
+from diana.core.contracts import Clock, GiveBack, State, Take
 from diana.core.decision import Decision
 from diana.core.errors import ConfigError, KeyTypeError, shown
 from diana.core.meter import Meter
@@ -174,6 +174,27 @@ class MemoryStore:
 
         return take
 
+    def bind_refund(self, meter: Meter, clock: Clock | None = None) -> GiveBack:
+        """The same for what is given back: of places, every one is."""
+        self.bind(meter, clock)
+        taken, release = self._taken, self._release
+        states = self._tables[meter.id].states
+        refund, params = meter.algorithm.refund, meter.params
+
+        def give_back(key: str, cost: int, at: int) -> None:
+            for _ in taken:
+                try:
+                    now = monotonic_ns() // 1_000 + EPOCH_OFFSET_US if clock is None else clock()
+                    kept: Kept = key if key in states else storable(key)
+                    state = states.get(kept)
+                    if state is not None:
+                        states[kept] = refund(state, params, cost, at, now)
+                finally:
+                    release()
+                break
+
+        return give_back
+
     def decide(self, charges: Charges, now: int | None = None) -> list[Decision]:
         for _ in self._taken:
             try:
@@ -220,15 +241,35 @@ class MemoryStore:
             return weigh(charges, states, wall_us() if now is None else now)[0]
 
     def refund(self, charges: Charges, at: int, now: int | None = None) -> None:
+        for _ in self._taken:
+            try:
+                if now is None:
+                    now = monotonic_ns() // 1_000 + EPOCH_OFFSET_US
+                for meter, key, cost in charges:
+                    table = self._tables.get(meter.id)
+                    if table is None:
+                        continue
+                    states = table.states
+                    kept: Kept = key if key in states else storable(key)
+                    state = states.get(kept)
+                    if state is not None:
+                        refund = meter.algorithm.refund
+                        states[kept] = refund(state, meter.params, cost, at, now)
+            finally:
+                self._release()
+            break
+
+    def renew(self, charge: tuple[Meter, str, int], at: int, now: int | None = None) -> int:
+        meter, key, cost = charge
+        algorithm: Any = meter.algorithm
         with self._lock:
-            if now is None:
-                now = wall_us()
-            for meter, key, cost in charges:
-                states = self._table(meter).states
-                kept = storable(key)
-                state = states.get(kept)
-                if state is not None:
-                    states[kept] = meter.algorithm.refund(state, meter.params, cost, at, now)
+            now = wall_us() if now is None else now
+            table, kept = self._table(meter), storable(key)
+            before = table.states.get(kept)
+            after, moment = algorithm.renew(before, meter.params, cost, at, now)
+            if moment:
+                self._write(table, kept, after, now)
+        return int(moment)
 
     def reset(self, meter: Meter, key: str) -> None:
         with self._lock:
@@ -436,11 +477,13 @@ class MemoryStore:
             return
         slot, table, key = self._expiring.pop_of(fullest)
         expires_us = now + table.rest(key, 0, now)[3] + GRACE_US
-        allowed, _, retry_us, _, _ = table.rest(key, 1, now)
+        allowed, _, retry_us, reset_us, _ = table.rest(key, 1, now)
         if expires_us >> SLOT_BITS > slot.number:
             self._expiring.put(expires_us, table.number, key)
-        elif not allowed and retry_us > 0:
-            self._blocked.put(now + retry_us, table.number, key)
+        elif not allowed and retry_us:
+            # Of places nobody knows when one is given back: until the last has run off, it may be blocked.
+            later_us = retry_us if retry_us > 0 else reset_us
+            self._blocked.put(now + later_us, table.number, key)
         else:
             self._forget(table, key)
         self._line_up(table)

@@ -12,10 +12,11 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-from diana.core.charge import ONE, Charges
+from diana.core.charge import ONE, Charges, charged_at
 from diana.core.contracts import State
 from diana.core.decision import Decision
 from diana.core.errors import StoreError
+from diana.core.limit import holds_places
 from diana.core.meter import Meter
 from diana.stores.clock import wall_us
 from diana.stores.redis.background.keeper import Keeper
@@ -26,7 +27,7 @@ from diana.stores.redis.fallback import Fallback
 from diana.stores.redis.jobs import AnyServer, AskJob, ExchangeJob, Job
 from diana.stores.redis.protocol.batch import DENIED_MEANWHILE, Ask
 from diana.stores.redis.protocol.commands import reset_counters
-from diana.stores.redis.protocol.compare_and_swap import Refund, Swapped, charge_all, swap
+from diana.stores.redis.protocol.compare_and_swap import Refund, Renewal, Swapped, charge_all, swap
 from diana.stores.redis.protocol.failures import (
     Failure,
     Moved,
@@ -36,6 +37,7 @@ from diana.stores.redis.protocol.failures import (
     Refused,
     failure_from_script,
 )
+from diana.stores.redis.protocol.script import wire_limit
 from diana.stores.redis.protocol.wire import Plans, decisions_from_wire, states_from_wire
 
 UNREADABLE = (TypeError, ValueError, IndexError)
@@ -166,6 +168,47 @@ class Decider:
         """`here`: what was decided here, while the store was lost."""
         yield from self._wait_for_servers()
         yield from self._refund([Charged(charge, at, here) for charge in charges], now)
+
+    def release(self, places: Sequence[Charged], now: int | None) -> JobSteps[list[Charged]]:
+        """Give places back, side by side. Gives those that could not be: done twice, it is done once, so it may be tried again."""
+        yield from self._wait_for_servers()
+        keys = self._plans.keys([one.charge for one in places])
+        failed: list[Charged] = []
+        sent: list[Charged] = []
+        jobs: list[Job] = []
+        for key, place in zip(keys, places, strict=True):
+            if place.here:
+                self._fallback.refund(place.charge, key, place.at, now)
+                continue
+            server = self._server_of(key)
+            if server is None:
+                failed.append(place)
+            else:
+                sent.append(place)
+                jobs.append(_revision_job("refund", server, key, place.charge, place.at, now))
+        answers = yield from self._carry_out(jobs)
+        failed += [
+            one for one, answer in zip(sent, answers, strict=True) if isinstance(answer, Failure)
+        ]
+        return failed
+
+    def renew(self, place: Charged, now: int | None) -> JobSteps[int | None]:
+        """The place's moment from now on, 0 if it has run off and all are taken; None if the store did not say."""
+        if place.here:
+            return self._fallback.renew(place.charge, place.at, now)
+        yield from self._wait_for_servers()
+        (key,) = self._plans.keys([place.charge])
+        server = self._server_of(key)
+        if server is None:
+            return None
+        job = _revision_job("renew", server, key, place.charge, place.at, now)
+        (answer,) = yield from self._carry_out([job])
+        try:
+            if isinstance(answer, Swapped):
+                return int(answer.result)
+            return int(answer[1][1]) if answer.__class__ is tuple else None
+        except UNREADABLE:
+            return None
 
     def reset(self, meter: Meter, key: str) -> JobSteps[None]:
         (wire_key,) = self._plans.keys([(meter, key, ONE)])
@@ -314,13 +357,13 @@ class Decider:
             if isinstance(reply, Swapped):
                 decisions, denied = _read_swapped(reply, group)
                 # In a cluster another node's place may be held there for a moment, unmarked.
-                return decisions, {} if self._topology.has_slots else denied
+                return decisions, {} if self._topology.has_slots else _lasting(denied, group)
             at, said = reply
             if isinstance(said, bytes):
                 failure = failure_from_script(said.decode("utf-8", "replace"))
             else:
                 decisions = decisions_from_wire(at, said, group.charges)
-                return decisions, states_from_wire(said, group.keys)
+                return decisions, _lasting(states_from_wire(said, group.keys), group)
         except UNREADABLE:
             failure = Nonsense()
         if isinstance(failure, Nonsense | Refused):
@@ -373,7 +416,7 @@ class Decider:
         if not passed:
             return
         charged = [
-            Charged(charge, decisions[place].at, decisions[place].degraded)
+            Charged(charge, charged_at(charge[0], decisions[place]), decisions[place].degraded)
             for place, charge in passed
         ]
         yield from self._refund(charged, now)
@@ -392,7 +435,7 @@ class Decider:
                 cost = self._fallback.refund(charge, key, at, now)
             server = self._server_of(key) if cost else None
             if server is not None:
-                jobs.append(_refund_job(server, key, meter, cost, at, now))
+                jobs.append(_revision_job("refund", server, key, (meter, charge[1], cost), at, now))
         yield from self._carry_out(jobs)
         for key in keys:
             self._deny_cache.forget(key)  # another request may have been denied before it arrived
@@ -414,15 +457,34 @@ class Decider:
             self._count("settled", admitted)
 
 
-def _refund_job(
-    server: AnyServer, key: bytes, meter: Meter, cost: int, at: int, now: int | None
-) -> ExchangeJob:
+def _revision_job(
+    verb: str,
+    server: AnyServer,
+    key: bytes,
+    charge: tuple[Meter, str, int],
+    at: int,
+    now: int | None,
+) -> Job:
+    """Refund or renew what was charged at some moment. Places travel with the decisions of others; the rest is compared and swapped."""
+    meter, _, cost = charge
+    if holds_places(meter.algorithm) and getattr(meter.algorithm, f"lua_{verb}", None):
+        return AskJob(server, Ask([key], [verb, 1, wire_limit(meter), f"{cost}@{at}"], now))
+    change = Refund(meter, cost, at) if verb == "refund" else Renewal(meter, cost, at)
     return ExchangeJob(
         server,
         lambda server, budget, asking: swap(
-            server.clock, [key], [meter], Refund(meter, cost, at), now, budget, asking
+            server.clock, [key], [meter], change, now, budget, asking
         ),
     )
+
+
+def _lasting(states: dict[bytes, State | None], group: Group) -> dict[bytes, State | None]:
+    """Denials that may be remembered: a place may be given back at any moment."""
+    if not states:
+        return states
+    meters = zip(group.keys, group.charges, strict=True)
+    lasting = {key for key, (meter, _, _) in meters if not holds_places(meter.algorithm)}
+    return {key: state for key, state in states.items() if key in lasting}
 
 
 def _read_swapped(reply: Swapped, group: Group) -> Any:

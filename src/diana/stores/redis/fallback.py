@@ -17,6 +17,7 @@ from diana.core.charge import Charges
 from diana.core.contracts import State, Store
 from diana.core.decision import Decision
 from diana.core.division import Shares
+from diana.core.limit import holds_places
 from diana.core.meter import Meter
 from diana.stores.clock import wall_us
 from diana.stores.lock import fork_safe_lock
@@ -27,6 +28,7 @@ from diana.stores.redis.protocol.commands import Exchange, acquire
 from diana.stores.redis.protocol.compare_and_swap import Change, swap
 from diana.stores.redis.protocol.script import wire_limit
 from diana.stores.redis.protocol.server_clock import ServerClock
+from diana.stores.renewal import renewed
 
 MOST_KEYS = 100_000
 """Keys whose admissions are noted; of further ones nothing is charged to the store."""
@@ -110,6 +112,12 @@ class Fallback:
                 self._settled[key] = settled - there
         self._store.refund([self._share(charge)], at, now)
         return there
+
+    def renew(self, charge: tuple[Meter, str, int], at: int, now: int | None) -> int:
+        """A place that was taken here."""
+        if charge[0].when_down != "local":
+            return at  # none was taken
+        return renewed(self._store, self._share(charge), at, now)
 
     def reset(self, meter: Meter, key: str, wire_key: bytes) -> None:
         with self._lock:
@@ -197,9 +205,9 @@ class Fallback:
         at = wall_us() if now is None else now
         for place in here:
             known = self._known.pop(keys[place], None) or self._known_before.pop(keys[place], None)
-            if known is None:
-                continue
             meter, key, _ = charges[place]
+            if known is None or holds_places(meter.algorithm):
+                continue  # places that others hold would be given back there, never here
             share, _, _ = self._share((meter, key, 0))
             limit = share.params.limit
             used = min(limit, -(-known[0] * limit // meter.params.limit))
@@ -216,6 +224,8 @@ class Fallback:
         with self._lock:
             for place in here:
                 meter, key, cost = charges[place]
+                if holds_places(meter.algorithm):
+                    continue  # charged there, nobody would give it back
                 debt = self._debts.get(keys[place])
                 if debt is not None:
                     self._debts[keys[place]] = Debt(meter, key, debt.admitted + cost)

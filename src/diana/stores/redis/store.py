@@ -31,7 +31,7 @@ from diana.stores.redis.connection.budget import Budget
 from diana.stores.redis.connection.client import ClientKeeper
 from diana.stores.redis.connection.opening import opening
 from diana.stores.redis.counts import Counts
-from diana.stores.redis.decide import Decider, JobSteps, WaitForServers
+from diana.stores.redis.decide import Charged, Decider, JobSteps, WaitForServers
 from diana.stores.redis.deny_cache import DenyCache
 from diana.stores.redis.fallback import Fallback
 from diana.stores.redis.jobs import Job, asend, running_loop, send
@@ -129,6 +129,21 @@ class RedisStore:
     def refund_here(self, charges: Charges, at: int, now: int | None = None) -> None:
         """Of degraded decisions: the store knows nothing of them, unless they were settled since."""
         self.drive(self.decider().refund(charges, at, now, here=True))
+
+    def release(
+        self, places: Sequence[tuple[tuple[Meter, str, int], int, bool]], now: int | None = None
+    ) -> list[Any]:
+        return self.drive(self.decider().release([Charged(*place) for place in places], now))
+
+    def renew(
+        self,
+        charge: tuple[Meter, str, int],
+        at: int,
+        now: int | None = None,
+        degraded: bool = False,
+    ) -> int | None:
+        """None: the store did not say."""
+        return self.drive(self.decider().renew(Charged(charge, at, degraded), now))
 
     def reset(self, meter: Meter, key: str) -> None:
         self.drive(self.decider().reset(meter, key))
@@ -280,6 +295,13 @@ class AsyncRedisStore:
 
     async def refund_here(self, charges: Charges, at: int, now: int | None = None) -> None:
         await self.drive(self._store.decider().refund(charges, at, now, here=True))
+
+    async def release(
+        self, places: Sequence[tuple[tuple[Meter, str, int], int, bool]], now: int | None = None
+    ) -> list[Any]:
+        return await self.drive(
+            self._store.decider().release([Charged(*place) for place in places], now)
+        )
 
     async def reset(self, meter: Meter, key: str) -> None:
         await self.drive(self._store.decider().reset(meter, key))

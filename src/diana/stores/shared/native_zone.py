@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable
 from mmap import mmap
 from time import monotonic_ns
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from diana.core.charge import ONE, Charges, checked_cost
 from diana.core.contracts import Clock, Numbers, State, Take
@@ -108,6 +108,9 @@ class NativeZone:
             else:
                 self._counters.refund(terms, key, cost, at, now)
 
+    def renew(self, charge: tuple[Meter, str, int], at: int, now: int | None = None) -> int:
+        return self._in_python.renew(charge, at, now)
+
     def reset(self, meter: Meter, key: str) -> None:
         self._counters.reset(_terms(meter), key)
 
@@ -188,6 +191,20 @@ class _InPython:
             if self._counters.swap([], [swap], now) is not None:
                 return
 
+    def renew(self, charge: tuple[Meter, str, int], at: int, now: int | None) -> int:
+        """Of a place, which no kernel decides."""
+        now = self._now(now)
+        meter, _, cost = charge
+        algorithm: Any = meter.algorithm
+        while True:
+            (before,) = self._states([charge])
+            after, moment = algorithm.renew(before, meter.params, cost, at, now)
+            if not moment:
+                return 0
+            swap = self._swap(charge, before, after, now)
+            if self._counters.swap([], [swap], now) is not None:
+                return int(moment)
+
     def _now(self, now: int | None) -> int:
         return monotonic_ns() // 1_000 + self._epoch_offset_us if now is None else now
 
@@ -208,9 +225,10 @@ class _InPython:
         if after is not None:
             by = meter if meter.family is None else meter.family.longest or meter
             expires = now + by.decide(after, by.params, 0, now)[1][3]
-            allowed, _, retry_us, _, _ = by.decide(after, by.params, 1, now)[1]
-            if not allowed and retry_us > 0:
-                frees = now + retry_us
+            allowed, _, retry_us, reset_us, _ = by.decide(after, by.params, 1, now)[1]
+            if not allowed and retry_us:
+                # Of places nobody knows when one is given back: until the last has run off, it may be blocked.
+                frees = now + (retry_us if retry_us > 0 else reset_us)
         return _terms(meter), key, _numbers(before), _numbers(after), expires, frees
 
 

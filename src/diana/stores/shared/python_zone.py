@@ -134,6 +134,9 @@ class PythonZone:
     def refund(self, charges: Charges, at: int, now: int | None = None) -> None:
         self._under_lock(self._refund, charges, at, now)
 
+    def renew(self, charge: tuple[Meter, str, int], at: int, now: int | None = None) -> int:
+        return self._under_lock(self._renew, charge, at, now)
+
     def reset(self, meter: Meter, key: str) -> None:
         self._under_lock(self._reset, meter, key)
 
@@ -261,6 +264,18 @@ class PythonZone:
                 after = meter.algorithm.refund(self._read(offset), meter.params, cost, at, now)
                 outcome = meter.decide(after, meter.params, 0, now)[1]
                 self._write_all([(meter, digest, offset, after, outcome)], now)
+
+    def _renew(self, charge: tuple[Meter, str, int], at: int, now: int | None) -> int:
+        if now is None:
+            now = monotonic_ns() // 1_000 + self._offset_us
+        meter, _, cost = charge
+        algorithm: Any = meter.algorithm
+        ((digest, offset, state),) = self._look_up([charge])
+        after, moment = algorithm.renew(state, meter.params, cost, at, now)
+        if moment:
+            outcome = meter.decide(after, meter.params, 0, now)[1]
+            self._write_all([(meter, digest, offset, after, outcome)], now)
+        return int(moment)
 
     def _reset(self, meter: Meter, key: str) -> None:
         offset = self._table.find(self._digest(meter, key))

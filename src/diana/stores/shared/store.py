@@ -78,6 +78,9 @@ class SharedStore:
     def refund(self, charges: Charges, at: int, now: int | None = None) -> None:
         self.zone.refund(charges, at, now)
 
+    def renew(self, charge: tuple[Meter, str, int], at: int, now: int | None = None) -> int:
+        return self.zone.renew(charge, at, now)  # type: ignore[no-any-return]
+
     def reset(self, meter: Meter, key: str) -> None:
         self.zone.reset(meter, key)
 

@@ -5,13 +5,13 @@
           anything, which is given back behind the time;
           then for each request: `take`, `hold` (a take that may be given back in a moment, because another slot of the cluster has a
           say in it too), `look` (nothing is written), `fill` (each counter takes as much of its cost as it has room for) or `refund`
-          (logs only; a cost is then written `cost@when it was charged`);
+          (logs only; a cost is then written `cost@when it was charged`) or `renew` (places only; likewise);
           how many counters it has; and for each counter its limit (see `wire_limit`) and the cost.
           In short, a take of costs of 1: how many counters it has, and each one's limit; and of a single counter its limit alone
     gives now; then for each request a list, or a text if it failed: 1 or 0 (passed or not), five numbers per counter (an Outcome), and, if
           it was denied, the state of each counter that denied ("-" if it has none; "" for others, for states longer than SHORT, and
           where a place was held a moment ago, so that the denial may not last; of a log as much as it takes to deny again, see
-          `state_from_wire`). Of a refund: 1.
+          `state_from_wire`). Of a refund: 1; of a renewal: 1, and of each counter the place's moment, 0 if it is lost.
           Past the latest time: now and -1, and nothing is written.
 
 A script runs from its first line on every call, and a function costs something when its line is reached, most of all for each variable
@@ -22,7 +22,7 @@ function; and all that other cases need is made when the first of them comes.
 from __future__ import annotations
 
 PRELUDE = """
-local SECOND, NEVER = 1000000, -1
+local SECOND, NEVER, UNKNOWN = 1000000, -1, -2
 local fmod, format, call, decode = math.fmod, string.format, redis.call, cjson.decode
 
 -- Whole division of what is not negative.
@@ -105,18 +105,21 @@ local function denied(word, first, charged, answer, befores, afters, texts)
   return answer
 end
 
-local function refund(first, charged, costs)
+-- Give back, or renew, what was taken at some moment.
+local function revise(word, first, charged, costs)
+  local answer = {1}
   for place = 1, #charged do
     local limit = charged[place]
     local cost, made = string.match(costs[place], '^(%d+)@(%d+)$')
-    if not cost or not limit.refund then error('DIANA this cannot be refunded by a script') end
+    if not cost or not limit[word] then error('DIANA no script can ' .. word .. ' this') end
     local log = open_log(KEYS[first + place])
-    if log.newest then
-      local after, reset = limit.refund(log, limit[2], cost_of(cost), tonumber(made), now)
+    if log.newest or word == 'renew' then
+      local after, reset, moment = limit[word](log, limit[2], cost_of(cost), tonumber(made), now)
       after.write(reset)
+      answer[#answer + 1] = moment
     end
   end
-  return {1}
+  return answer
 end
 
 return function(word, first, count, from, stride)
@@ -125,7 +128,7 @@ return function(word, first, count, from, stride)
     local text = ARGV[from + stride * place]
     charged[place], costs[place] = limits[text] or learn(text), stride == 1 and '1' or ARGV[from + stride * place + 1]
   end
-  if word == 'refund' then return refund(first, charged, costs) end
+  if word == 'refund' or word == 'renew' then return revise(word, first, charged, costs) end
   local answer, befores, afters, texts, allowed = {1, 0, 0, 0, 0, 0}, {}, {}, {}, true
   for place = 1, count do
     local key, limit, cost = KEYS[first + place], charged[place], cost_of(costs[place])
@@ -181,10 +184,10 @@ end
 local limits = {}
 local function learn(text)
   local limit = decode(text)
-  local kernel, log, refund = kernel_of(limit[1])
+  local kernel, log, refund, renew = kernel_of(limit[1])
   if not kernel then error('DIANA there is no algorithm ' .. tostring(limit[1])) end
   limit[1] = kernel
-  if log then limit.log, limit.refund = log, refund end
+  if log then limit.log, limit.refund, limit.renew = log, refund, renew end
   limits[text] = limit
   return limit
 end
@@ -226,11 +229,11 @@ while at <= last do
     count = tonumber(word)
     if count then
       word = 'take'
-    elseif word == 'take' or word == 'hold' or word == 'look' or word == 'fill' or word == 'refund' then
+    elseif word == 'take' or word == 'hold' or word == 'look' or word == 'fill' or word == 'refund' or word == 'renew' then
       count, stride = tonumber(ARGV[at + 1]), 2
     end
     if not count or count < 0 then
-      return redis.error_reply('DIANA a request is take, hold, look, fill or refund and a number of counters, not ' .. tostring(word))
+      return redis.error_reply('DIANA a request is take, hold, look, fill, refund or renew and how many counters, not ' .. tostring(word))
     end
   end
   local answer, afters

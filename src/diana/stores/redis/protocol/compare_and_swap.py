@@ -76,6 +76,21 @@ class Refund:
         return None, [algorithm.refund(state, params, self.cost, self.at, now)]
 
 
+@dataclass(frozen=True, slots=True)
+class Renewal:
+    """A place that was taken at `at`; the result is its moment from now on."""
+
+    meter: Meter
+    cost: int
+    at: int
+
+    def __call__(self, states: list[State | None], now: int) -> tuple[Any, list[State | None]]:
+        (state,) = states
+        algorithm: Any = self.meter.algorithm
+        after, moment = algorithm.renew(state, self.meter.params, self.cost, self.at, now)
+        return moment, [after if moment else None]
+
+
 def swap(
     clock: ServerClock,
     keys: Sequence[bytes],

@@ -191,7 +191,7 @@ local function open_log(key)
     for block = struck.block + 1, newest.block do call('ZADD', key, 'XX', 'INCR', digits(count), 'b' .. digits(block)) end
     bases = {[0] = 0}
     load()
-    if newest then log.drop(cut) else emptied = true end
+    if newest then log.drop(cut) else emptied, log.amount = true, 0 end
   end
 
   -- What it takes to deny again: the oldest entries as far as the n-th that was asked for, the newest moment, and how much there is.

@@ -262,11 +262,14 @@ def lease_script(known: Iterable[Algorithm]) -> Script:
 
 
 def _kernel(algorithm: Any) -> str:
-    """The kernel; whether its state is a log; and its refund, if it has one."""
+    """The kernel; whether its state is a log; and its refund and its renewal, if it has them."""
     lua: str = algorithm.lua.strip()
     if not keeps_log(algorithm):
         return lua
-    return f"{lua}, true, {getattr(algorithm, 'lua_refund', 'nil').strip()}"
+    refund, renew = (
+        getattr(algorithm, f"lua_{verb}", "nil").strip() for verb in ("refund", "renew")
+    )
+    return f"{lua}, true, {refund}, {renew}"
 
 
 def keeps_log(algorithm: Algorithm) -> bool:

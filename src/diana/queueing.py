@@ -1,0 +1,74 @@
+"""Requests that wait for a place (`max_wait`): first come, first served per key, and no more than may wait.
+
+Only the first in a line asks: when a place is given back in this process, and now and then, because another node may give one back. A
+request that finds a line of its key does not overtake it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any, NamedTuple
+
+from diana.core.limit import holds_places
+from diana.core.meter import Meter
+from diana.core.request import Request
+from diana.core.verdict import Verdict
+from diana.places import place_name
+from diana.waiting import Lines, Look, Queue, Sleep, Ticket, Timer
+
+
+class Line(NamedTuple):
+    """Where a request waits, for how long, and with how many others."""
+
+    name: str
+    max_wait_us: int
+    max_waiting: int
+
+
+class CheckAgain(NamedTuple):
+    request: Request
+
+
+VerdictSteps = Generator[CheckAgain | Sleep | Queue, Any, Verdict]
+
+
+def line_of_meter(meter: Meter, key: str) -> Line | None:
+    """None if its requests do not wait."""
+    params: Any = meter.params
+    if not holds_places(meter.algorithm) or not getattr(params, "max_wait_us", 0):
+        return None
+    return Line(place_name((meter, key, 1)), params.max_wait_us, params.max_waiting)
+
+
+def line_of_denial(verdict: Verdict) -> Line | None:
+    """Where a denied request waits; None if it does not."""
+    for place in verdict.match.enforced:
+        if place < len(verdict.decisions) and not verdict.decisions[place]:
+            meters = verdict.meters or verdict.match.meters
+            return line_of_meter(meters[place], verdict.decisions[place].key)
+    return None
+
+
+def until_place(
+    lines: Lines, timer: Timer, ticket: Ticket, line: Line, request: Request, verdict: Verdict
+) -> VerdictSteps:
+    """Check again until no place is missing, another rule denies, or the waiting is over: then the last verdict."""
+    ends = timer.now() + line.max_wait_us
+    name = line.name
+    if lines.length(name) >= line.max_waiting:
+        return verdict
+    try:
+        if not lines.join(name, ticket):
+            called = yield Queue(ticket, timer.patience((ends - timer.now()) / 1_000_000))
+            if not called:
+                return verdict
+        look = Look(lines, timer, name)
+        while True:
+            watching = look.watch(ticket)
+            verdict = yield CheckAgain(request)
+            again = line_of_denial(verdict)
+            if again is None or again.name != name or timer.now() >= ends:
+                return verdict
+            yield look.wait(watching, ends)
+    finally:
+        lines.leave(name, ticket)

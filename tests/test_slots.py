@@ -1,0 +1,407 @@
+"""So many at once, in code: `slot`, `held`, `@limit("5 at once")`, in this process and through a server."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from subprocess import PIPE, Popen
+from uuid import uuid4
+
+import pytest
+
+from diana import AsyncLimiter, ConfigError, Decision, Limiter, LimitExceeded, limit
+from diana.core.decision import UNKNOWN
+from diana.stores.shared.zone_file import remove_zone_file
+from diana.testing import FakeClock
+from tests.servers.server import Server
+from tests.servers.waiting import until
+
+STORES = ["memory", "shared", "redis"]
+PATIENT = "budget=10s"
+
+
+@pytest.fixture(params=STORES)
+def url(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Another store is one more line here."""
+    if request.param == "memory":
+        yield "memory://"
+    elif request.param == "shared":
+        zone = f"slots-{uuid4().hex[:12]}"
+        yield f"shared://{zone}?size=4m"
+        remove_zone_file(zone)
+    else:
+        redis7: Server = request.getfixturevalue("redis7")
+        yield f"{redis7.url}?{PATIENT}"
+
+
+def name() -> str:
+    return f"slots {uuid4().hex}"
+
+
+class Inside:
+    """How many are inside now, and the most that ever were."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.now = self.most = self.entered = 0
+
+    def __enter__(self) -> None:
+        with self._lock:
+            self.now += 1
+            self.entered += 1
+            self.most = max(self.most, self.now)
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self.now -= 1
+
+
+def test_a_place_is_taken_and_given_back() -> None:
+    limiter = Limiter("2 at once")
+    with limiter.slot("a") as first, limiter.slot("a") as second:
+        assert (first.remaining, second.remaining) == (1, 0)
+        with (
+            pytest.raises(LimitExceeded, match="as soon as one is given back") as raised,
+            limiter.slot("a"),
+        ):
+            pass
+        assert raised.value.decision.retry_after is None
+        assert not raised.value.decision.never
+        assert limiter.peek("b")
+    assert limiter.peek("a").remaining == 1
+
+
+def test_a_cost_above_all_places_is_never_to_be_had() -> None:
+    decision = Limiter("2 at once").take("a", 3)
+    assert (decision.allowed, decision.never, decision.retry_after) == (False, True, None)
+
+
+def test_retry_says_when_to_come_back() -> None:
+    limiter = Limiter("1 at once", retry="2s")
+    with limiter.slot("a"):
+        assert limiter.take("a").retry_after == 2.0
+
+
+def test_a_refund_gives_the_place_back_once() -> None:
+    limiter = Limiter("3 at once")
+    one, _, _ = (limiter.take("a") for _ in range(3))
+    for _ in range(3):
+        limiter.refund(one)
+        assert limiter.peek("a").remaining == 0
+        assert limiter.peek("a")
+
+
+def test_reset_frees_all() -> None:
+    limiter = Limiter("1 at once")
+    with limiter.slot("a"):
+        limiter.reset("a")
+        assert limiter.peek("a")
+
+
+def test_a_place_whose_process_died_is_free_after_hold_and_not_before() -> None:
+    clock = FakeClock(10**12)
+    limiter = Limiter("1 at once", hold="10s", clock=clock)
+    assert limiter.take("a")
+    clock.advance(9.999999)
+    assert limiter.take("a").outcome[2] == UNKNOWN
+    clock.advance(0.000001)
+    assert limiter.take("a")
+
+
+@pytest.mark.parametrize(
+    ("spelling", "options", "said"),
+    [
+        ("5/minute", {"algo": "C"}, "5 at once"),
+        ("5 at once", {"algo": "SL"}, "remove algo"),
+        ("5 at once; 10/minute", {}, "two limiters"),
+        ("5 at once", {"hold": "50ms"}, "at least 100ms"),
+        ("5 at once", {"hold": 60}, "duration"),
+        ("5 at once", {"burst": 3}, "burst"),
+        ("5 at once", {"max_wait": "1s"}, "slot"),
+        ("0 at once", {}, "from 1"),
+        ("5/minute", {"hold": "5s"}, "hold"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(spelling: str, options: dict[str, str], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        Limiter(spelling, **options)  # type: ignore[arg-type]
+
+
+def test_only_places_can_be_given_back() -> None:
+    with pytest.raises(ConfigError, match="5 at once"):
+        Limiter("5/minute").slot("a")
+
+
+def test_200_tasks_are_never_more_than_5_inside_and_all_get_in(url: str) -> None:
+    inside = Inside()
+
+    async def enter(limiter: AsyncLimiter) -> None:
+        async with limiter.slot("a", wait=60):
+            with inside:
+                await asyncio.sleep(0.001)
+
+    async def crowd() -> None:
+        limiter = AsyncLimiter("5 at once", store=url, name=name())
+        await asyncio.gather(*(enter(limiter) for _ in range(200)))
+        await limiter.close()
+
+    asyncio.run(crowd())
+    assert (inside.entered, inside.most) == (200, 5)
+
+
+def test_40_threads_are_never_more_than_5_inside(url: str) -> None:
+    limiter = Limiter("5 at once", store=url, name=name())
+    inside, refused = Inside(), []
+    together = threading.Barrier(40)
+
+    def push() -> None:
+        together.wait()
+        for _ in range(25):
+            try:
+                with limiter.slot("a"), inside:
+                    time.sleep(0.0005)
+            except LimitExceeded as denied:
+                refused.append(denied)
+
+    threads = [threading.Thread(target=push) for _ in range(40)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert inside.most <= 5
+    assert inside.entered + len(refused) == 1_000
+    until(lambda: limiter.peek("a").remaining == 4, "all places are free")
+    limiter.close()
+
+
+PROCESS = """
+import sys, time
+from diana import Limiter
+limiter = Limiter("5 at once", store=sys.argv[1], name=sys.argv[2], hold="30s")
+book = open(sys.argv[3], "ab", buffering=0)
+for _ in range(40):
+    with limiter.slot("a", wait=60):
+        book.write(b"+")
+        time.sleep(0.001)
+        book.write(b"-")
+limiter.close()
+"""
+
+
+@pytest.fixture(params=["shared", "redis"])
+def common(request: pytest.FixtureRequest) -> Iterator[str]:
+    """A store that processes share."""
+    if request.param == "shared":
+        zone = f"slots-{uuid4().hex[:12]}"
+        yield f"shared://{zone}?size=4m"
+        remove_zone_file(zone)
+    else:
+        redis7: Server = request.getfixturevalue("redis7")
+        yield f"{redis7.url}?{PATIENT}"
+
+
+def test_8_processes_are_never_more_than_5_inside(common: str, tmp_path: object) -> None:
+    book, told = f"{tmp_path}/book", name()
+    workers = [Popen([sys.executable, "-c", PROCESS, common, told, book]) for _ in range(8)]
+    assert [worker.wait(120) for worker in workers] == [0] * 8
+    now = most = 0
+    with open(book, "rb") as written:
+        for sign in written.read().decode():
+            now += 1 if sign == "+" else -1
+            most = max(most, now)
+    assert now == 0
+    assert 1 < most <= 5
+
+
+ONE_PLACE = """
+import sys
+from diana import Limiter
+limiter = Limiter("5 at once", store=sys.argv[1], name=sys.argv[2])
+print(limiter.take("a").allowed, flush=True)
+sys.stdin.read()
+"""
+
+
+def test_of_8_processes_exactly_5_get_a_place(common: str) -> None:
+    told = name()
+    workers = [
+        Popen(
+            [sys.executable, "-c", ONE_PLACE, common, told],
+            stdin=PIPE,
+            stdout=PIPE,
+            text=True,
+        )
+        for _ in range(8)
+    ]
+    said = [worker.stdout.readline().strip() for worker in workers if worker.stdout]
+    for worker in workers:
+        worker.communicate()
+    assert sorted(said) == ["False"] * 3 + ["True"] * 5
+
+
+HOLDER = """
+import sys, time
+from diana import Limiter
+limiter = Limiter("1 at once", store=sys.argv[1], name=sys.argv[2], hold="2s")
+with limiter.slot("a"):
+    print("inside", flush=True)
+    time.sleep(3600)
+"""
+
+
+def test_a_killed_holder_frees_its_place_after_hold_and_not_before(common: str) -> None:
+    told, url = name(), common
+    limiter = Limiter("1 at once", store=url, name=told, hold="2s")
+    holder = Popen([sys.executable, "-c", HOLDER, url, told], stdout=PIPE)
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == b"inside\n"
+    held_until = time.monotonic() + 5  # renewed again and again
+    while time.monotonic() < held_until:
+        assert not limiter.take("a"), "a place that is renewed was free"
+        time.sleep(0.1)
+    os.kill(holder.pid, signal.SIGKILL)
+    holder.wait()
+    holder.stdout.close()
+    killed = time.monotonic()
+    assert not limiter.take("a"), "free at once"
+    until(lambda: bool(limiter.take("a")), "the place is free")
+    # It was renewed last within two thirds of its hold before it died.
+    assert time.monotonic() - killed >= 2 / 3 - 0.1
+    limiter.close()
+
+
+def test_a_place_is_kept_for_ten_times_its_hold(url: str) -> None:
+    limiter = Limiter("1 at once", store=url, name=name(), hold="300ms")
+    with limiter.slot("a"):
+        ends = time.monotonic() + 3
+        while time.monotonic() < ends:
+            assert not limiter.take("a")
+            time.sleep(0.05)
+    until(lambda: bool(limiter.peek("a")), "the place is free")
+    limiter.close()
+
+
+def test_first_come_first_served(url: str) -> None:
+    limiter = Limiter("1 at once", store=url, name=name())
+    order: list[int] = []
+    lines = limiter._limits.lines
+
+    def wait(number: int) -> None:
+        with limiter.slot("a", wait=60):
+            order.append(number)
+
+    threads: list[threading.Thread] = []
+    line = limiter._limits.line_of("a") or ""
+    with limiter.slot("a"):
+        for number in range(8):
+            threads.append(threading.Thread(target=wait, args=(number,)))
+            threads[-1].start()
+            until(lambda: lines.length(line) == len(threads), "it stands in line")
+    for thread in threads:
+        thread.join()
+    assert order == list(range(8))
+    limiter.close()
+
+
+def test_past_the_wait_it_is_denied() -> None:
+    limiter = Limiter("1 at once")
+    with limiter.slot("a"), pytest.raises(LimitExceeded), limiter.slot("a", wait=0.05):
+        pass
+
+
+def test_waiting_on_a_fake_clock_lasts_until_the_place_runs_off() -> None:
+    clock = FakeClock(10**12)
+    limiter = Limiter("1 at once", hold="10s", clock=clock)
+    assert limiter.take("a")
+    began = clock()
+    assert limiter.wait("a")
+    assert 10 <= (clock() - began) / 1_000_000 < 10.5
+
+
+def test_10000_cancelled_tasks_leak_nothing(url: str) -> None:
+    async def stay(limiter: AsyncLimiter) -> None:
+        async with limiter.slot("a", wait=60):
+            await asyncio.sleep(3600)
+
+    async def cancel() -> Decision:
+        limiter = AsyncLimiter("5 at once", store=url, name=name())
+        for step in range(200):
+            tasks = [asyncio.create_task(stay(limiter)) for _ in range(50)]
+            for _ in range(step % 5):
+                await asyncio.sleep(0)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        for _ in range(200):
+            if (await limiter.peek("a")).remaining == 4:
+                break
+            await asyncio.sleep(0.05)
+        found = await limiter.peek("a")
+        await limiter.close()
+        return found
+
+    found = asyncio.run(cancel())
+    assert (found.allowed, found.remaining) == (True, 4)
+
+
+def test_10000_failures_leak_nothing(url: str) -> None:
+    limiter = Limiter("5 at once", store=url, name=name())
+    for _ in range(10_000):
+        try:
+            with limiter.slot("a", wait=60):
+                raise KeyError
+        except KeyError:
+            pass
+    until(lambda: limiter.peek("a").remaining == 4, "all places are free")
+    limiter.close()
+
+
+def test_a_place_that_is_forgotten_is_given_back_by_the_collector() -> None:
+    limiter = Limiter("1 at once")
+    limiter.held(limiter.take("a"))
+    gc.collect()
+    until(lambda: bool(limiter.peek("a")), "the place is free")
+
+
+def test_a_decorated_function_runs_so_often_at_once() -> None:
+    inside = Inside()
+
+    @limit("2 at once", key="a")
+    def work() -> None:
+        with inside:
+            if inside.now <= 2:
+                work()
+
+    with pytest.raises(LimitExceeded):
+        work()
+    assert inside.most == 2
+    assert work.limiter.peek("a").remaining == 1
+
+
+def test_a_decorated_coroutine_waits_for_a_place() -> None:
+    inside = Inside()
+
+    @limit("3 at once", key="a", timeout=60)
+    async def work() -> None:
+        with inside:
+            await asyncio.sleep(0.001)
+
+    async def crowd() -> None:
+        await asyncio.gather(*(work() for _ in range(50)))
+
+    asyncio.run(crowd())
+    assert (inside.entered, inside.most) == (50, 3)
+
+
+def test_a_generator_is_no_call_that_ends() -> None:
+    with pytest.raises(ConfigError, match="generator"):
+
+        @limit("2 at once")
+        def work() -> Iterator[int]:
+            yield 1
