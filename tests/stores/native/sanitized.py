@@ -20,7 +20,7 @@ class Instead:
 
 
 def main(extension: str, module: str) -> None:
-    sys.meta_path.insert(0, Instead(extension))  # type: ignore[arg-type]
+    sys.meta_path.insert(0, Instead(extension))
     sys.argv = sys.argv[2:]
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 
