@@ -8,6 +8,8 @@ GATEWAY := $(VENV)/.gateway
 LOWEST := .venv-lowest
 # Diana is installed again when the C part changes: that is when it is compiled.
 BUILT_FROM := pyproject.toml .ci/install $(wildcard setup.py native/*.[ch])
+# Without a compiler Diana counts in Python, and what else needs one is left out.
+COMPILED = $(shell command -v cc >/dev/null && echo --group compiled)
 # How many processes run tests at once; each has servers and ports of its own. Four, on two processors too: many tests wait for something.
 WORKERS ?= 4
 # The site's builder has an environment of its own: nothing of it is needed for work or tests.
@@ -66,24 +68,27 @@ clean:  ## remove what was made
 
 $(READY): $(BUILT_FROM)
 	./.ci/install python
+	-./.ci/install compiler
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
-	$(BIN)/python -m pip install --quiet --editable '.[all]' --group dev --group bench
+	$(BIN)/python -m pip install --quiet --editable '.[all]' --group dev --group bench $(COMPILED)
 	@touch $@ $(GATEWAY)
 
 $(GATEWAY): $(BUILT_FROM)
 	@echo "installing Diana's gateway into $(VENV); what work and tests need comes with make setup"
 	./.ci/install python
+	-./.ci/install compiler
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --editable '.[gateway]'
 	@touch $@
 
 $(LOWEST)/.ready: $(BUILT_FROM) .ci/lowest
 	./.ci/install python
+	-./.ci/install compiler
 	$(PYTHON) -m venv $(LOWEST)
 	$(LOWEST)/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
 	$(PYTHON) .ci/lowest > $(LOWEST)/lowest.txt
-	$(LOWEST)/bin/python -m pip install --quiet --editable '.[all]' --group dev --constraint $(LOWEST)/lowest.txt
+	$(LOWEST)/bin/python -m pip install --quiet --editable '.[all]' --group dev $(COMPILED) --constraint $(LOWEST)/lowest.txt
 	@touch $@
 
 $(SITE)/.ready: pyproject.toml

@@ -129,6 +129,10 @@ uint32_t owner_for(struct table *t, struct hash id, int64_t horizon_us)
     }
     struct owner *o = &t->owner[owner];
     uint32_t place = head->owners;
+    if (place >= t->owners) {
+        t->broken = 1;
+        return 0;
+    }
     PUT(t, o->keys, 0);
     PUT(t, o->slots, 0);
     PUT(t, o->idle.bits, 0);
@@ -153,6 +157,10 @@ static void owner_leave(struct table *t, uint32_t owner)
     struct owner *o = &t->owner[owner];
     uint16_t *chain = &head->owner_chain[o->id[0] % OWNER_CHAINS];
     uint32_t steps = 0;
+    if (head->owners == 0) {
+        t->broken = 1;
+        return;
+    }
     while (*chain != owner + 1) {
         if (*chain == NONE || !owner_is_there(t, *chain - 1u) || ++steps > MOST_OWNERS) {
             t->broken = 1;

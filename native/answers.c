@@ -4,33 +4,36 @@
 #include <time.h>
 
 /* Steals the value; whether that worked. */
-static int put(PyObject *tuple, Py_ssize_t place, PyObject *value)
+static inline int put(PyObject *tuple, Py_ssize_t place, PyObject *value)
 {
-    return value != NULL && PyTuple_SetItem(tuple, place, value) == 0;
+    return PyTuple_SetItem(tuple, place, value) == 0;
 }
 
 PyObject *decision_from(struct kit *kit, const struct outcome *o, PyObject *most, PyObject *key,
                         PyObject *cost, PyObject *at)
 {
-    PyObject *outcome = PyTuple_New(5);
+    PyObject *remaining = PyLong_FromLongLong(o->remaining);
+    PyObject *retry = o->retry_us ? PyLong_FromLongLong(o->retry_us) : ref(kit->zero);
+    PyObject *reset = PyLong_FromLongLong(o->reset_us);
+    PyObject *delay = o->delay_us ? PyLong_FromLongLong(o->delay_us) : ref(kit->zero);
+    PyObject *outcome = NULL, *decision = NULL;
+    if (remaining != NULL && retry != NULL && reset != NULL && delay != NULL)
+        outcome = PyTuple_Pack(5, o->allowed ? Py_True : Py_False, remaining, retry, reset, delay);
+    Py_XDECREF(remaining);
+    Py_XDECREF(retry);
+    Py_XDECREF(reset);
+    Py_XDECREF(delay);
     if (outcome == NULL)
         return NULL;
-    if (!put(outcome, 0, Py_NewRef(o->allowed ? Py_True : Py_False)) ||
-        !put(outcome, 1, PyLong_FromLongLong(o->remaining)) ||
-        !put(outcome, 2, o->retry_us ? PyLong_FromLongLong(o->retry_us) : Py_NewRef(kit->zero)) ||
-        !put(outcome, 3, PyLong_FromLongLong(o->reset_us)) ||
-        !put(outcome, 4, o->delay_us ? PyLong_FromLongLong(o->delay_us) : Py_NewRef(kit->zero))) {
-        Py_DECREF(outcome);
-        return NULL;
-    }
-    PyObject *decision = kit->new_decision((PyTypeObject *)kit->decision, 6);
+    /* As tuple.__new__ does it, but for the copy. */
+    decision = kit->new_decision((PyTypeObject *)kit->decision, 6);
     if (decision == NULL) {
         Py_DECREF(outcome);
         return NULL;
     }
-    if (!put(decision, 0, outcome) || !put(decision, 1, Py_NewRef(most)) ||
-        !put(decision, 2, Py_NewRef(key)) || !put(decision, 3, Py_NewRef(cost)) ||
-        !put(decision, 4, Py_NewRef(at)) || !put(decision, 5, Py_NewRef(Py_False)))
+    if (!put(decision, 0, outcome) || !put(decision, 1, ref(most)) || !put(decision, 2, ref(key)) ||
+        !put(decision, 3, ref(cost)) || !put(decision, 4, ref(at)) ||
+        !put(decision, 5, ref(Py_False)))
         Py_CLEAR(decision);
     return decision;
 }

@@ -15,9 +15,9 @@ struct binding *binding_new(struct counters *c, PyObject *terms, PyObject *other
     struct binding *self = (struct binding *)alloc(type, 0);
     if (self == NULL)
         return NULL;
-    self->counters = (struct counters *)Py_NewRef((PyObject *)c);
+    self->counters = (struct counters *)ref((PyObject *)c);
     self->terms = (struct terms *)Py_XNewRef(terms);
-    self->other = other == Py_None ? NULL : Py_NewRef(other);
+    self->other = other == Py_None ? NULL : ref(other);
     return self;
 }
 
@@ -208,7 +208,7 @@ static PyObject *counters_refund(PyObject *object, PyObject *args)
         commit(t);
     }
     release_all(self, UINT64_C(1) << shard);
-    return Py_NewRef(Py_None);
+    return ref(Py_None);
 }
 
 static PyObject *counters_reset(PyObject *object, PyObject *args)
@@ -225,7 +225,7 @@ static PyObject *counters_reset(PyObject *object, PyObject *args)
         commit(&self->zone.table[shard]);
     }
     release_all(self, UINT64_C(1) << shard);
-    return Py_NewRef(Py_None);
+    return ref(Py_None);
 }
 
 static PyObject *counters_clear(PyObject *object, PyObject *unused)
@@ -236,14 +236,11 @@ static PyObject *counters_clear(PyObject *object, PyObject *unused)
         if (!lock_all(self, UINT64_C(1) << shard))
             return NULL;
         struct table *t = &self->zone.table[shard];
-        /* Were it killed in the middle, the next would find more than can be undone, and empty it again. */
-        if (t->journal != NULL)
-            t->journal->count = MOST_NOTES + 1;
         table_empty(t);
         commit(t);
         release_all(self, UINT64_C(1) << shard);
     }
-    return Py_NewRef(Py_None);
+    return ref(Py_None);
 }
 
 /* Slots there are, slots in use, keys, evictions, locks taken over from the dead, shards. */

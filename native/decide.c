@@ -34,10 +34,8 @@ void release_all(struct counters *c, uint64_t shards)
 {
     struct zone *z = &c->zone;
     if (!z->is_shared) {
-        if (z->table->broken) {
-            z->table->broken = 0;
+        if (z->table->broken)
             table_empty(z->table);
-        }
         return;
     }
     for (uint32_t shard = 0; shard < z->shards; shard++)
@@ -148,6 +146,30 @@ static int charge_all(struct counters *c, struct charge *charges, Py_ssize_t cou
     return 0;
 }
 
+/* The same for one alone, which is most of them. */
+static int charge_one(struct counters *c, struct charge *charge, int64_t now)
+{
+    const struct limit *limit = &charge->terms->limit;
+    struct table *t = &c->zone.table[charge->shard];
+    uint64_t shard = UINT64_C(1) << charge->shard;
+    if (c->zone.is_shared && !lock_all(c, shard))
+        return -1;
+    uint32_t slot = table_find(t, charge->hash);
+    if (slot == NONE || limit->kind == SLIDING || limit->kind == LOG) {
+        if (table_reserve(t, state_room(limit), now) < 0) {
+            release_all(c, shard);
+            PyErr_NoMemory();
+            return -1;
+        }
+        slot = table_find(t, charge->hash); /* what makes room may forget a key */
+    }
+    state_weigh(t, limit->kind, limit->params, slot, charge->cost, now, &charge->found);
+    write_one(t, charge, now);
+    tend(t, now);
+    release_all(c, shard);
+    return 0;
+}
+
 static int arguments(PyObject *const *args, Py_ssize_t count, PyObject *names, PyObject **known,
                      PyObject **found, Py_ssize_t most, const char *function)
 {
@@ -215,7 +237,7 @@ PyObject *take(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject
     PyObject *decision = NULL;
     if (terms_hash(c, charge.terms, charge.key, &charge.hash) == 0) {
         charge.shard = shard_of(&c->zone, charge.hash);
-        if (charge_all(c, &charge, 1, now, 0, 1, NULL) == 0)
+        if (charge_one(c, &charge, now) == 0)
             decision = decision_from(kit, &charge.found.outcome, charge.terms->most, charge.key,
                                      charge.price, at);
     }
@@ -229,7 +251,7 @@ PyObject *decide_charges(struct counters *c, PyObject *asked, PyObject *moment, 
 {
     struct kit *kit = c->kit;
     struct charge few[FEW], *charges = few;
-    PyObject *answers = NULL, *at = NULL, *list = PyList_Check(asked) ? Py_NewRef(asked) : PySequence_List(asked);
+    PyObject *answers = NULL, *at = NULL, *list = PyList_Check(asked) ? ref(asked) : PySequence_List(asked);
     if (list == NULL)
         return NULL;
     Py_ssize_t count = PyList_Size(list), ready = 0;
@@ -266,7 +288,7 @@ PyObject *decide_charges(struct counters *c, PyObject *asked, PyObject *moment, 
         one->terms = (struct terms *)terms; /* from here on ours to let go */
         enum kind kind = one->terms->limit.kind;
         if (kind == NUMBERS || (kind == LOG && !c->zone.is_shared)) {
-            answers = Py_NewRef(Py_None);
+            answers = ref(Py_None);
             ready++;
             goto end;
         }
@@ -282,13 +304,13 @@ PyObject *decide_charges(struct counters *c, PyObject *asked, PyObject *moment, 
         now = counters_now(c);
         at = PyLong_FromLongLong(now);
     } else if (moment_from(moment, &now) == 0) {
-        at = Py_NewRef(moment);
+        at = ref(moment);
     }
     if (at == NULL)
         goto end;
     int done = charge_all(c, charges, count, now, denied_elsewhere, writes, swaps);
     if (done != 0) {
-        answers = done < 0 ? NULL : Py_NewRef(Py_None);
+        answers = done < 0 ? NULL : ref(Py_None);
         goto end;
     }
     answers = PyList_New(count);

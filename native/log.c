@@ -57,7 +57,7 @@ void log_weigh(struct table *t, const int64_t *params, uint32_t slot, int64_t co
 {
     int64_t limit = params[0], unit = params[1], before = 0, newest = now, moment = 0, amount = 0;
     int moved = 0, any = is_log(t, slot);
-    struct reading r;
+    struct reading r = {t, NONE, 0, 0};
     if (any) {
         before = t->slot[slot].word[1];
         newest = t->slot[slot].word[0];
@@ -114,13 +114,13 @@ static void clamp(struct table *t, uint32_t slot, int64_t now)
 {
     struct slot *s = &t->slot[slot];
     struct reading r;
-    int64_t moment, amount, earlier = 0;
+    int64_t moment = 0, amount = 0, earlier = 0;
     begin(&r, t, slot);
     while (entry(&r, &moment, &amount) && moment < now) {
         earlier += amount;
         r.place++;
     }
-    if (!slot_is_there(t, r.slot))
+    if (!slot_is_there(t, r.slot) || r.place >= ENTRIES_PER_SLOT)
         return;
     struct more *more = more_at(t, r.slot);
     PUT(t, more->of.log.moment[r.place], now);
@@ -157,7 +157,7 @@ static void drop_before(struct table *t, uint32_t slot, uint32_t to, uint32_t pl
 static void drop_expired(struct table *t, uint32_t slot, int64_t until)
 {
     struct reading r;
-    int64_t moment, amount, dropped = 0;
+    int64_t moment = 0, amount = 0, dropped = 0;
     begin(&r, t, slot);
     uint32_t from = r.slot, place = r.place;
     int is_left;
@@ -213,14 +213,14 @@ static void strike(struct table *t, uint32_t slot, int64_t at, int64_t cost)
 {
     struct slot *s = &t->slot[slot];
     struct reading r;
-    int64_t moment, amount, before = 0;
+    int64_t moment = 0, amount = 0, before = 0;
     uint32_t previous = NONE;
     begin(&r, t, slot);
     while (entry(&r, &moment, &amount) && moment < at) {
         before = moment;
         r.place++;
     }
-    if (!slot_is_there(t, r.slot) || moment != at)
+    if (!slot_is_there(t, r.slot) || r.place >= ENTRIES_PER_SLOT || moment != at)
         return;
     struct more *more = more_at(t, r.slot);
     int64_t back = least(cost, amount);
@@ -231,7 +231,7 @@ static void strike(struct table *t, uint32_t slot, int64_t at, int64_t cost)
     }
     if (at == s->word[0])
         PUT(t, s->word[0], before);
-    for (uint32_t i = r.place; i + 1 < more->end; i++) {
+    for (uint32_t i = r.place; i + 1 < more->end && i + 1 < ENTRIES_PER_SLOT; i++) {
         PUT(t, more->of.log.moment[i], more->of.log.moment[i + 1]);
         PUT(t, more->of.log.amount[i], more->of.log.amount[i + 1]);
     }
@@ -254,8 +254,15 @@ void log_write(struct table *t, const int64_t *params, uint32_t slot, int64_t co
                int allowed)
 {
     struct slot *s = &t->slot[slot];
-    if (is_log(t, slot) && s->word[0] - now > SECOND_US)
+    if (!is_log(t, slot)) { /* empty, or damaged */
+        uint32_t freed = slot_release_chain(t, more_of(s));
+        PUT(t, s->word[1], 0);
+        ends(t, s, NONE, NONE);
+        if (freed > 0)
+            owner_loses(t, s->owner >> 4, 0, freed);
+    } else if (s->word[0] - now > SECOND_US) {
         clamp(t, slot, now);
+    }
     if (!allowed)
         return;
     if (is_log(t, slot))

@@ -23,15 +23,15 @@ static PyObject *setup(PyObject *module, PyObject *args)
         return NULL;
     }
     if (kit->decision != NULL)
-        return Py_NewRef(Py_None);
+        return ref(Py_None);
     kit->new_decision = (allocfunc)PyType_GetSlot((PyTypeObject *)decision, Py_tp_alloc);
-    kit->decision = Py_NewRef(decision);
-    kit->cost_error = Py_NewRef(cost_error);
-    kit->key_error = Py_NewRef(key_error);
-    kit->terms_of = Py_NewRef(terms_of);
+    kit->decision = ref(decision);
+    kit->cost_error = ref(cost_error);
+    kit->key_error = ref(key_error);
+    kit->terms_of = ref(terms_of);
     memcpy(kit->secret, secret, sizeof kit->secret);
     kit->epoch_offset_us = offset;
-    return Py_NewRef(Py_None);
+    return ref(Py_None);
 }
 
 static PyObject *over_body(PyObject *body, const char *(*act)(void *, uint64_t))
@@ -45,7 +45,7 @@ static PyObject *over_body(PyObject *body, const char *(*act)(void *, uint64_t))
         PyErr_SetString(PyExc_ValueError, wrong);
         return NULL;
     }
-    return Py_NewRef(Py_None);
+    return ref(Py_None);
 }
 
 static PyObject *lay_out(PyObject *module, PyObject *body)

@@ -12,6 +12,13 @@
 #error "Diana's tables in private memory rely on the interpreter's lock; build without the extension"
 #endif
 
+/* Py_NewRef is a call in the stable ABI; this is not. */
+static inline PyObject *ref(PyObject *object)
+{
+    Py_INCREF(object);
+    return object;
+}
+
 /* Of one interpreter: each has its own classes. */
 struct kit {
     PyObject *decision, *cost_error, *key_error; /* classes of diana.core */

@@ -32,7 +32,7 @@ static int swap_from(struct counters *c, PyObject *tuple, struct swap *swap)
     if (!PyArg_ParseTuple(tuple, "O!OOOLL", c->kit->terms, &terms, &key, &before, &after, &expires,
                           &frees))
         return -1;
-    swap->terms = (struct terms *)Py_NewRef(terms);
+    swap->terms = (struct terms *)ref(terms);
     swap->expires_us = expires;
     swap->frees_us = frees;
     swap->numbers = PyMem_Malloc(2 * MOST_NUMBERS * sizeof swap->numbers[0]);
@@ -144,7 +144,7 @@ PyObject *counters_read(PyObject *self, PyObject *const *args, Py_ssize_t count)
     found = numbers_read(t, table_find(t, hash), numbers, MOST_NUMBERS);
     release_all(c, UINT64_C(1) << shard);
     if (found < 0)
-        return Py_NewRef(Py_None);
+        return ref(Py_None);
     PyObject *state = PyTuple_New((Py_ssize_t)found);
     for (Py_ssize_t i = 0; state != NULL && i < found; i++) {
         PyObject *number = PyLong_FromLongLong(numbers[i]);

@@ -131,10 +131,14 @@ void table_empty(struct table *t)
     struct head *head = t->head;
     uint32_t buckets = head->buckets, mask = head->mask;
     uint64_t evicted = head->evicted, recovered = head->recovered;
+    t->broken = 0;
     if (t->journal == NULL) {
         buckets = 8;
         mask = 15;
     } else {
+        /* Killed in the middle of this, more was changed than can be undone: the next one empties it again. */
+        t->journal->count = MOST_NOTES + 1;
+        __atomic_signal_fence(__ATOMIC_SEQ_CST);
         /* Of a damaged table not even its size is believed. */
         buckets = t->most_keys;
         for (mask = 1; mask < buckets; mask = mask * 2 + 1)
@@ -221,6 +225,10 @@ int table_reserve(struct table *t, uint32_t slots, int64_t now)
     uint32_t tries = 0;
     while (t->slots - t->head->used < slots && t->head->keys > 0 && !t->broken) {
         age_make_room(t, now, tries++ > 8 * LOOKS);
+        commit(t);
+    }
+    if (t->broken) {
+        table_empty(t);
         commit(t);
     }
     return t->slots - t->head->used < slots ? -1 : 0;

@@ -59,10 +59,10 @@ static PyObject *terms_new(PyTypeObject *type, PyObject *args, PyObject *names)
     struct terms *self = (struct terms *)alloc(type, 0);
     if (self == NULL)
         return NULL;
-    self->id = Py_NewRef(id);
-    self->most = Py_NewRef(most);
-    self->family = Py_NewRef(family);
-    self->longest_of = Py_NewRef(longest_of);
+    self->id = ref(id);
+    self->most = ref(most);
+    self->family = ref(family);
+    self->longest_of = ref(longest_of);
     struct limit *limit = &self->limit;
     limit->kind = (enum kind)kind;
     limit->horizon_us = horizon < 0 ? 0 : horizon < WHOLE ? horizon : WHOLE - 1;
@@ -156,7 +156,7 @@ PyObject *terms_of_meter(struct kit *kit, PyObject *meter)
             return NULL;
     } else if (terms != Py_None) { /* known to have no kernel */
         Py_DECREF(terms);
-        return Py_NewRef(Py_None);
+        return ref(Py_None);
     } else {
         Py_DECREF(terms);
     }
@@ -191,7 +191,7 @@ int terms_hash(struct counters *c, struct terms *terms, PyObject *key, struct ha
     if (!terms->is_hashed || memcmp(terms->secret, c->zone.secret, sizeof terms->secret) != 0)
         if (hash_id(c, terms) < 0)
             return -1;
-    if (!PyUnicode_Check(key)) {
+    if (!Py_IS_TYPE(key, &PyUnicode_Type) && !PyUnicode_Check(key)) {
         PyObject *error = PyObject_CallFunctionObjArgs(c->kit->key_error, key, NULL);
         if (error != NULL) {
             PyErr_SetObject(c->kit->key_error, error);

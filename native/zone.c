@@ -128,9 +128,9 @@ const char *zone_lay_out(void *body, uint64_t size)
         struct shard *shard = shard_at(body, &p, number);
         look_at(&t, shard, &p);
         wrong = make_lock(shard);
-        t.journal->count = 0;
         memset(t.head, 0, sizeof *t.head);
         table_empty(&t);
+        commit(&t);
     }
     if (wrong == NULL) {
         struct sign *sign = body;
@@ -196,8 +196,10 @@ static void check_head(struct table *t)
     if (head->buckets != t->most_keys || head->mask < head->buckets - 1 ||
         (head->mask >> 1) >= head->buckets || (head->mask & (head->mask + 1)) != 0 ||
         head->fresh < 1 || head->fresh > t->slots + 1 || head->used >= head->fresh ||
-        head->keys > head->used || head->owner_fresh > t->owners || head->owners > head->owner_fresh)
+        head->keys > head->used || head->owner_fresh > t->owners || head->owners > head->owner_fresh) {
         table_empty(t);
+        commit(t);
+    }
 }
 
 static int taken(struct zone *z, uint32_t shard, int error)
@@ -248,10 +250,8 @@ int shard_wait(struct zone *z, uint32_t shard, int milliseconds)
 void shard_release(struct zone *z, uint32_t shard)
 {
     struct table *t = &z->table[shard];
-    if (t->broken) {
-        t->broken = 0;
+    if (t->broken)
         table_empty(t);
-    }
     commit(t);
     pthread_mutex_unlock(&z->shard[shard]->of.lock);
 }

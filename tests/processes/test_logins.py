@@ -11,7 +11,7 @@ from http.client import HTTPConnection
 import pytest
 
 from diana import Guard, Request
-from tests.processes.workers import SECONDS, Workers, gunicorn, uwsgi
+from tests.processes.workers import SECONDS, UWSGI, Workers, gunicorn, uwsgi
 from tests.servers.ports import HOST
 from tests.servers.programs import REDIS_7
 from tests.servers.server import Server
@@ -23,9 +23,10 @@ COMMANDS = {
     "gunicorn gthread": gunicorn("-k", "gthread", "--threads", "8", WSGI),
     "gunicorn gevent": gunicorn("-k", "gevent", WSGI, "--preload"),
     "gunicorn uvicorn": gunicorn("-k", "uvicorn_worker.UvicornWorker", ASGI),
-    "uwsgi": uwsgi("--enable-threads", app=WSGI),
-    "uwsgi without threads": uwsgi(app=WSGI),
 }
+if UWSGI.exists():  # it is installed where there is a compiler
+    COMMANDS["uwsgi"] = uwsgi("--enable-threads", app=WSGI)
+    COMMANDS["uwsgi without threads"] = uwsgi(app=WSGI)
 RULES = """
 limits:
   - url: /

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.processes.workers import (
+    UWSGI,
     Workers,
     check_healing,
     check_load_is_measured,
@@ -30,10 +31,11 @@ COMMANDS = {
     for kind, words in KINDS.items()
     for preload in ("", " --preload")
 }
-COMMANDS["uwsgi"] = uwsgi()
-COMMANDS["uwsgi --enable-threads"] = uwsgi("--enable-threads")
-COMMANDS["uwsgi --threads 4"] = uwsgi("--threads", "4")
-COMMANDS["uwsgi --lazy-apps"] = uwsgi("--enable-threads", "--lazy-apps")
+if UWSGI.exists():  # it is installed where there is a compiler
+    COMMANDS["uwsgi"] = uwsgi()
+    COMMANDS["uwsgi --enable-threads"] = uwsgi("--enable-threads")
+    COMMANDS["uwsgi --threads 4"] = uwsgi("--threads", "4")
+    COMMANDS["uwsgi --lazy-apps"] = uwsgi("--enable-threads", "--lazy-apps")
 
 
 @pytest.fixture

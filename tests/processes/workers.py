@@ -127,12 +127,14 @@ def gunicorn(*arguments: str) -> list[str]:
     ]  # fmt: skip
 
 
+UWSGI = Path(sys.executable).parent / "uwsgi"
+
+
 def uwsgi(
     *arguments: str, workers: int = WORKERS, app: str = "tests.processes.served:wsgi"
 ) -> list[str]:
-    program = str(Path(sys.executable).parent / "uwsgi")
     return [
-        program, "--master", "--processes", str(workers), "--http-socket", f"{HOST}:{{port}}", "--virtualenv", sys.prefix,
+        str(UWSGI), "--master", "--processes", str(workers), "--http-socket", f"{HOST}:{{port}}", "--virtualenv", sys.prefix,
         "--module", app, "--need-app", "--no-orphans", "--die-on-term", "--listen", "64", *arguments,
     ]  # fmt: skip
 

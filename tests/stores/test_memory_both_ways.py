@@ -1,0 +1,35 @@
+"""What holds of counters in memory holds in C and in Python: the tests that ran in one of them run in the other too."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from diana.stores.native import SWITCH, kernels
+
+ROOT = Path(__file__).parents[2]
+TESTS = [
+    "tests/stores/test_memory.py",
+    "tests/algorithms/test_tiers.py",
+    "tests/test_limiter.py",
+    "tests/test_guard.py",
+    "tests/test_plans.py",
+    "tests/test_reset.py",
+]
+
+if kernels() is not None:
+
+    @pytest.mark.parametrize("file", TESTS)
+    def test_in_python_too(file: str) -> None:
+        done = subprocess.run(
+            [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", file],
+            cwd=ROOT,
+            env={**os.environ, SWITCH: "0"},
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stdout[-4_000:]
