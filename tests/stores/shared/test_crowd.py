@@ -74,6 +74,6 @@ def test_processes_killed_in_the_middle_of_load_harm_nothing(
     assert found["longest"] < GENEROUS_SECONDS
     monkeypatch.setenv("DIANA_NATIVE", KINDS[kind])
     store = SharedStore(name)
-    assert store.counts()["keys"] == 20
+    assert store.counts()["keys"] == found["keys"]
     if isinstance(store.zone, PythonZone):
         check_soundness(store.zone)
