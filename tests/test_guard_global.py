@@ -181,7 +181,8 @@ def test_the_environment_names_the_store(
     redis7: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("DIANA_STORE", redis7.url)
-    guard = Guard(policy(f"store: redis://nowhere.invalid\nlimits: [{_flow(MIXED)}]"))
+    settings = "store: redis://nowhere.invalid\nstore_budget: 10s"
+    guard = Guard(policy(f"{settings}\nlimits: [{_flow(MIXED)}]"))
     assert guard.check(device("a"))
     guard.close()
     assert redis7.ask("KEYS", "diana:*|TB|minute|*") != []

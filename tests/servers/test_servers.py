@@ -18,6 +18,7 @@ from redis.exceptions import AskError, MovedError
 
 from tests.servers.certificates import Certificates
 from tests.servers.cluster import Cluster
+from tests.servers.etcd import Etcd
 from tests.servers.faketime import ServerInItsOwnTime
 from tests.servers.faults import JUNK, delaying
 from tests.servers.ports import HOST, free_port
@@ -26,6 +27,7 @@ from tests.servers.proxy import FaultProxy
 from tests.servers.sentinel import SentinelGroup
 from tests.servers.server import Server
 from tests.servers.waiting import until
+from tests.servers.zookeeper import ZooKeeper
 
 PING, PONG = b"PING\r\n", b"+PONG\r\n"
 SOON = 0.1
@@ -95,6 +97,15 @@ def test_a_stolen_port_is_left_to_the_thief() -> None:
                 assert server.port == port
             with pytest.raises(OSError, match=f"port {stolen} is taken"):
                 Server(program, ports=[stolen])
+
+
+@pytest.mark.parametrize("kind", [Etcd, ZooKeeper])
+def test_so_do_the_others(kind: type[Etcd | ZooKeeper]) -> None:
+    with socket.create_server((HOST, stolen := free_port())):
+        with kind(ports=[stolen, port := free_port()]) as server:
+            assert server.port == port
+        with pytest.raises(OSError, match=f"port {stolen} is taken"):
+            kind(ports=[stolen])
 
 
 def test_what_the_program_says_is_told_when_it_does_not_start() -> None:

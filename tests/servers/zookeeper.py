@@ -20,7 +20,7 @@ HURRY = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m", "-Dzookeeper
 class ZooKeeper(Process):
     """A running ZooKeeper. `properties` are Java's, such as `jute.maxbuffer=20000000`."""
 
-    ready = b"ZKAuditProvider"
+    ready = b"ContainerManager"  # the last that it says only if it starts
 
     def __init__(self, *properties: str, ports: Iterable[int] | None = None) -> None:
         self.properties = properties
