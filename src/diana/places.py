@@ -97,7 +97,8 @@ class Place:
             began = monotonic()
             moment = _renewed(self)
             if moment is not None:
-                self._note_expired(began)
+                # By when it was surely renewed: it may have run off before that.
+                self._note_expired(monotonic())
                 self.since = began
                 self.at = moment or self.at
         self.is_renewing = False
