@@ -23,6 +23,7 @@ RACES = {
     "shedding": "load shedding: a request while nothing is shed, and measuring",
     "fleet": "decisions through a server: one by one, and of many tasks together",
     "crowd": "many threads and bursts of tasks on one server",
+    "leases": "permits that are leased: what a decision costs, and what a fleet uses of its limit",
     "loss": "how long requests are held when the store is lost, and what a fleet admits meanwhile",
     "gateway": "the gateway against a bare pass-through of itself; needs wrk",
     "attacks": "what attackers cost the gateway, and what other clients notice",

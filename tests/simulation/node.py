@@ -169,6 +169,8 @@ class Node:
         self.network = network
         self.counts: dict[str, int] = {}
         self.history: list[Admission] = []
+        self.arrivals: list[int] = []
+        """When it was asked."""
         self.is_dead = False
         self._offset_us = offset_us
         self._drift_ppm = drift_ppm
@@ -220,7 +222,7 @@ class Node:
         self.is_dead = True
 
     async def _handle(self, request: Request, refund_after_us: int | None) -> None:
-        self.count("requests")
+        self.arrivals.append(self.world.now)
         asked = self.world.now
         verdict = await self.guard.check(request)
         if not verdict:

@@ -13,7 +13,7 @@ from diana.sources.rules import rules_from_bytes
 from tests.simulation.checker import Excess, excess
 from tests.simulation.node import Admission, Node
 from tests.simulation.store import SimulatedStore
-from tests.simulation.world import Network, World
+from tests.simulation.world import BEGIN_US, Network, World
 
 SECOND_US = 1_000_000
 ANY = Request("GET", "/")
@@ -54,8 +54,22 @@ class Outcome:
     def history(self) -> list[Admission]:
         return sorted(one for node in self.nodes for one in node.history)
 
-    def total(self, name: str) -> int:
-        return sum(node.counts.get(name, 0) for node in self.nodes)
+    @property
+    def decisions(self) -> int:
+        return sum(len(node.arrivals) for node in self.nodes)
+
+    @property
+    def trips_per_decision(self) -> float:
+        return sum(node.counts.get("trips", 0) for node in self.nodes) / max(1, self.decisions)
+
+    def share_used(self) -> float:
+        """Of what one counter would have let pass that all requests ask at once, without a network."""
+        meter = self.scenario.policy(self.scenario.rpu).rules[0].meter
+        state, passed = None, 0
+        for moment in sorted(moment for node in self.nodes for moment in node.arrivals):
+            state, outcome = meter.decide(state, meter.params, 1, BEGIN_US + moment)
+            passed += outcome[0]
+        return len(self.history) / max(1, passed)
 
     def excess(self) -> Excess:
         """Above what is promised: while the store is there, the larger limit; without it, one more burst and one per node."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.simulation.checker import excess_of_bucket, excess_of_sliding_window, excess_of_window
-from tests.simulation.scenario import drawn, play
+from tests.simulation.scenario import Scenario, drawn, play
 
 BATCH = 50
 SEEDS = 1_000
@@ -19,6 +19,14 @@ def test_no_fleet_exceeds_its_limit(first: int) -> None:
         assert above <= 0, (
             f"{above:g} too many by {at_us / 1e6:.3f} s; replay: python -m tests.simulation {seed}"
         )
+
+
+@pytest.mark.parametrize("code", ["TB", "W", "SW"])
+def test_uneven_load_uses_what_the_limit_gives_in_few_trips(code: str) -> None:
+    outcome = play(Scenario(1, code, rpu=4_000, loads=(7_200.0, 720.0, 72.0, 0.0), seconds=2.0))
+    assert outcome.excess().above <= 0
+    assert outcome.share_used() >= 0.97
+    assert outcome.trips_per_decision < 0.02
 
 
 def test_a_seed_gives_the_same_history() -> None:

@@ -175,11 +175,15 @@ class RedisStore:
             self._restart()
         return self._decider
 
-    def lease_decider(self) -> LeaseDecider:
-        """The same for permits that are leased."""
+    def leases(self) -> LeaseSide:
+        """This process's own."""
         if self._pid != getpid():
             self._restart()
-        return self._leases.decider
+        return self._leases
+
+    def lease_decider(self) -> LeaseDecider:
+        """As `decider`, for permits that are leased."""
+        return self.leases().decider
 
     def wait_for_servers(self, budget: Budget) -> list[Any]:
         """Looked at now and then: it is waited for once in the life of a store."""

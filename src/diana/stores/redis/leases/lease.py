@@ -39,28 +39,28 @@ class Lease:
         "_asked_used",
         "_base",
         "_counted_us",
-        "_ends_us",
-        "_granted_us",
         "_latency_us",
         "_node",
         "_per_second",
         "_renew_us",
-        "_reset_us",
+        "_reported",
         "_retry_at_us",
         "_sent_us",
         "_seq",
         "_server_us",
         "_target",
         "_terms",
-        "_used",
         "closed_until_us",
+        "ends_us",
         "in_flight",
         "key",
         "low",
         "meter",
+        "offset_us",
         "permits",
         "remaining",
-        "taken",
+        "reset_us",
+        "used",
         "wanted",
         "wire_key",
     )
@@ -74,12 +74,12 @@ class Lease:
         self.wire_key = wire_key
         self._terms = terms
         self.permits = 0
-        self._ends_us = now
+        self.ends_us = now
         self._renew_us = now
-        self._used = 0
+        self.used = 0
         """Since the last grant that arrived."""
-        self.taken = 0
-        """From the beginning: for those who watch."""
+        self._reported = 0
+        """Before that."""
         self._seq = 0
         self._base = 0
         self.in_flight = False
@@ -102,53 +102,51 @@ class Lease:
         self._retry_at_us = now
         self.remaining = 0
         """What was left in the pool."""
-        self._reset_us = 0
+        self.reset_us = 0
         self._server_us = 0
-        """When the last grant was made, by the store's clock,"""
-        self._granted_us = now
-        """and when it was asked for, by the clock here."""
+        """When the last grant was made, by the store's clock."""
+        self.offset_us = 0
+        """From the clock here to the store's: by when it was asked for, so never ahead of it."""
 
     def take(self, cost: int, now: int) -> bool:
         """Whether there was so much."""
         self.wanted += cost
-        if self.permits < cost or now >= self._ends_us:
+        if self.permits < cost or now >= self.ends_us:
             return False
         self.permits -= cost
-        self._used += cost
-        self.taken += cost
+        self.used += cost
         return True
 
     def put_back(self, cost: int, at: int, now: int) -> bool:
         """What was taken at `at`, by the store's clock; unless that is reported already, or was of a lease that is over: then it is
         the pool's to take back."""
-        if now >= self._ends_us or at < self._server_us or self._used - self._asked_used < cost:
+        if now >= self.ends_us or at < self._server_us or self.used - self._asked_used < cost:
             return False
         self.permits += cost
-        self._used -= cost
-        self.taken -= cost
+        self.used -= cost
         return True
 
     def holds(self, now: int) -> int:
-        return self.permits if now < self._ends_us else 0
+        return self.permits if now < self.ends_us else 0
 
     @property
-    def used(self) -> int:
-        """Not reported yet."""
-        return self._used
+    def taken(self) -> int:
+        """From the beginning: for those who watch."""
+        return self._reported + self.used
 
     def outcome(self) -> tuple[bool, int, int, int, int]:
         """Of what was just taken."""
-        return True, self.remaining + self.permits, 0, self._reset_us, 0
+        return True, self.remaining + self.permits, 0, self.reset_us, 0
 
     def denial(self, now: int) -> tuple[bool, int, int, int, int] | None:
         """If the pool is known to have nothing left."""
         if now >= self.closed_until_us:
             return None
-        return False, self.holds(now), max(1, self._retry_at_us - now), self._reset_us, 0
+        return False, self.holds(now), max(1, self._retry_at_us - now), self.reset_us, 0
 
     def server_us(self, now: int) -> int:
         """What time it is at the store, in the window of this lease."""
-        return self._server_us + now - self._granted_us
+        return self.offset_us + now
 
     def is_due(self, now: int) -> bool:
         """Is it time to ask, before it is needed?"""
@@ -164,7 +162,7 @@ class Lease:
 
     def is_idle(self, now: int) -> bool:
         """It holds nothing, and nothing is asked of it."""
-        return not (self.in_flight or self.wanted or self._used or self.holds(now))
+        return not (self.in_flight or self.wanted or self.used or self.holds(now))
 
     def begin(self, now: int, nodes: int, cost: int = 0, leave: bool = False) -> Ask:
         """Ask; with a `cost`, for a request that found too little here. `finish` or `lose` must follow."""
@@ -174,26 +172,32 @@ class Lease:
         want = 0
         if not leave and (self.wanted or cost):
             want = self._target if self._base else max(start, self._target)
-        keep = 0 if cost or not want else min(held, 2 * want)
+        keep = 0
+        if want and not cost:
+            keep = min(held, 2 * max(want, start) if self._is_plenty() else 2 * want)
         self.wanted = 0
         self.in_flight = True
         self.permits = keep
         self._sent_us = now
         self._seq += 1
-        self._asked_used, self._asked_keep = self._used, keep
+        self._asked_used, self._asked_keep = self.used, keep
         limit = self.meter.limit
         return Ask(
             self._node,
             cost,
             self._seq,
             self._base,
-            self._used,
+            self.used,
             keep,
             max(0, want - keep),
             start=start,
             refill=limit.rpu * REFILL_US // limit.unit_us,
             ttl_us=self._terms.ttl_us,
         )
+
+    def _is_plenty(self) -> bool:
+        """The pool is half full: what is held here nobody misses."""
+        return 2 * self.remaining > self.meter.params.limit
 
     def _start(self, nodes: int) -> int:
         """A part of the limit, at most what each would get if all came."""
@@ -207,16 +211,18 @@ class Lease:
             return
         self.in_flight = False
         self._base = self._seq
-        self._used -= self._asked_used
+        self.used -= self._asked_used
+        self._reported += self._asked_used
         if grant.kept < self._asked_keep:
             # It came when the lease was over there: all that was held counts as used, with what was used since.
-            self.permits, self._used = 0, 0
+            self._reported += self.used
+            self.permits, self.used = 0, 0
         self.permits += grant.granted
         self._asked_used = 0
-        self._ends_us = self._sent_us + grant.valid_us
+        self.ends_us = self._sent_us + grant.valid_us
         self._renew_us = self._sent_us + min(grant.valid_us, self._terms.ttl_us) // 2
-        self._server_us, self._granted_us = server_us, self._sent_us
-        self.remaining, self._reset_us = grant.remaining, grant.reset_us
+        self._server_us, self.offset_us = server_us, server_us - self._sent_us
+        self.remaining, self.reset_us = grant.remaining, grant.reset_us
         took = now - self._sent_us
         self._latency_us = took if not self._latency_us else (3 * self._latency_us + took) // 4
         if not grant.remaining:
@@ -248,7 +254,7 @@ class Lease:
         weight = min(1.0, passed / HORIZON_US)
         self._per_second += (seen - self._per_second) * weight
         self._counted_us = now
-        horizon_us = max(HORIZON_US, 2 * self._latency_us)
+        horizon_us = REFILL_US if self._is_plenty() else max(HORIZON_US, 2 * self._latency_us)
         rate = self._per_second / SECOND_US
         batch = max(rate * horizon_us, min(BATCH, rate * self._terms.ttl_us / 4))
         self._target = max(1, int(batch))

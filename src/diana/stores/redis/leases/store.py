@@ -34,12 +34,13 @@ class LeasedStore:
         return self._store.lease_decider().table.at_hand(charges)
 
     def decide(self, charges: Charges, now: int | None = None) -> list[Decision]:
-        decider = self._store.lease_decider()
+        store = self._store
         if now is None and charges:
-            decisions = decider.table.at_hand(charges)
+            decisions = store.leases().table.at_hand(charges)
             if decisions is not None:
                 return decisions
-        return self._store.drive(decider.decide(charges, now), Budget(self._store.budget))
+        steps = store.lease_decider().decide(charges, now)
+        return store.drive(steps, Budget(store.budget))
 
     def peek(self, charges: Charges, now: int | None = None) -> list[Decision]:
         return self._store.drive(self._store.lease_decider().peek(charges, now))

@@ -94,10 +94,10 @@ class LeaseTable:
 
     def at_hand(self, charges: Charges) -> list[Decision] | None:
         """All decided from leases, without a trip. None: some must be asked for, and nothing was taken."""
-        now = self.clock()
         for _ in self._taken:
             try:
-                if len(charges) > 1:
+                now = monotonic_ns() // 1_000 if self.clock is monotonic_us else self.clock()
+                if len(charges) != 1:
                     return self._several_at_hand(charges, now)
                 meter, key, cost = charges[0]
                 leases = self._by_meter.get(meter)
@@ -106,25 +106,27 @@ class LeaseTable:
                     return None
                 if cost is not ONE:
                     checked_cost(cost)
-                if lease.take(cost, now):
-                    self.decided += 1
-                    if lease.permits <= lease.low and lease.is_due(now):
+                # Lease.take and the like, written out: the calls would cost as much as all the rest.
+                lease.wanted += cost
+                left = lease.permits - cost
+                if left >= 0 and now < lease.ends_us:
+                    lease.permits = left
+                    lease.used += cost
+                    if left <= lease.low and lease.is_due(now):
                         self._notice(lease)
-                    outcome = lease.outcome()
+                    outcome = (True, lease.remaining + left, 0, lease.reset_us, 0)
                 else:
                     denied = lease.denial(now)
                     if denied is None:
+                        lease.wanted -= cost  # it is asked once more in a moment
                         return None
-                    self.decided += 1
                     outcome = denied
-                at = lease.server_us(now)
-                decision: Decision = _new(
-                    Decision, (outcome, meter.params.limit, key, cost, at, False)
-                )
+                self.decided += 1
+                at = lease.offset_us + now
             finally:
                 self._release()
             break
-        return [decision]
+        return [_new(Decision, (outcome, meter.params.limit, key, cost, at, False))]
 
     def _several_at_hand(self, charges: Charges, now: int) -> list[Decision] | None:
         leases = [self._lease(meter, key) for meter, key, _ in charges]

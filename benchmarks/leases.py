@@ -1,0 +1,149 @@
+"""Permits that are leased: what a decision costs, what a fleet uses of a limit, and how often it asks the store.
+
+In one process against a decision in memory and against libraries that ask Redis each time; four real processes on one Valkey, loaded 100 to
+10 to 1 to 0; and simulated fleets of 4, 32 and 256 nodes, loaded as unevenly as 1, 1/2, 1/3 and so on. Offered is twice the limit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import limits
+import limits.storage
+import limits.strategies
+import throttled
+
+from benchmarks.race import Contestant, Times, race
+from benchmarks.report import Figure, Section, at_least, at_most
+from diana import Guard, Policy, Request
+from diana.core.limit import Limit
+from diana.core.meter import meter_from_limit
+from diana.core.plugins import algorithms
+from diana.sources.rules import rules_from_bytes
+from diana.stores.memory import MemoryStore
+from diana.stores.redis.store import RedisStore
+from tests.servers.programs import PROGRAMS, REDIS_7
+from tests.servers.server import Server
+from tests.simulation.scenario import Scenario, play
+from tests.stores.redis.leases.fleet import LOADS, lease, most_above_rate, most_within
+
+RPU = 10_000
+FLEETS = (4, 32, 256)
+ANY = Request("GET", "/")
+
+
+def run(quick: bool) -> Section:
+    figures = [*_one_process(quick), *_real_fleet(quick), *_simulated_fleets(quick)]
+    return Section(
+        name="leases",
+        title="permits that are leased",
+        how=_how(quick),
+        figures=figures,
+        libraries=("diana-limiter", "limits", "throttled-py", "redis", "hiredis"),
+        quick=quick,
+    )
+
+
+def _how(quick: bool) -> str:
+    turn, rounds = _size(quick)
+    return (
+        f"One process: {rounds} rounds of {turn} decisions for one hot key, everything allowed, Redis 7 on loopback; all of it in Python. "
+        f"Four processes: one Valkey, {RPU:,} per second leased, loaded {'/'.join(map(str, LOADS))}, twice the limit offered as far as the "
+        "machine can; what is used is compared with what the algorithm can give in that time. Simulated: virtual time, replies within 0.2 to "
+        "2 ms, clocks that differ; what is used is compared with one counter that all ask without a network. Too many: above the promise, in "
+        "any interval."
+    )
+
+
+def _size(quick: bool) -> tuple[int, int]:
+    return (200, 20) if quick else (500, 100)
+
+
+def _policy(scope: str) -> Policy:
+    rule = f"{{unit: second, rpu: 100000000, scope: {scope}}}"
+    return rules_from_bytes(f"store_budget: 1s\nlimits: [{{url: /, rules: [{rule}]}}]".encode())
+
+
+def _one_process(quick: bool) -> Iterator[Figure]:
+    turn, rounds = _size(quick)
+    meter = meter_from_limit("diana:x", Limit(100_000_000, 1_000_000), algorithms()["TB"], {})
+    with Server(REDIS_7) as server:
+        memory, store = MemoryStore(), RedisStore.from_url(server.url, budget_us=1_000_000)
+        local, leased = Guard(_policy("local")), Guard(_policy("leased"), server.url)
+        fixed = limits.strategies.FixedWindowRateLimiter(limits.storage.RedisStorage(server.url))
+        often = limits.parse("1000000000/minute")
+        bucket = throttled.Throttled(
+            using="token_bucket",
+            quota=throttled.per_sec(100_000_000, burst=100_000_000),
+            store=throttled.RedisStore(server=server.url),
+        )
+        contestants = [
+            Contestant("in memory", lambda key: memory.decide([(meter, key, 1)])[0]),
+            Contestant("leased", lambda key: store.leased.decide([(meter, key, 1)])[0]),
+            Contestant("in memory, a rule", lambda _: local.check(ANY)),
+            Contestant("leased, a rule", lambda _: leased.check(ANY)),
+            Contestant("limits", lambda key: fixed.hit(often, key)),
+            Contestant("throttled", lambda key: not bucket.limit(key).limited),
+        ]
+        times = race(contestants, ["hot"] * turn, turn=turn, rounds=rounds)
+        counts = leased._judge.shared.counts()  # type: ignore[attr-defined]
+        store.close()
+        leased.close()
+    for one in contestants:
+        yield _in_one_process(one.name, times)
+    trips = counts["trips"] / counts["decisions"]
+    yield Figure("one process, trips per decision", trips, "", goals=(at_most(trips, 0.02, ""),))
+
+
+def _in_one_process(name: str, times: Times) -> Figure:
+    if not name.startswith("leased"):
+        return Figure(f"one process, {name}", times.median_us(name), "µs")
+    here = "in memory" + name.removeprefix("leased")
+    best = times.fastest(["limits", "throttled"])
+    slower, faster = times.ratio(name, to=here), times.ratio(best, to=name)
+    goals = (at_most(slower, 2, f"× {here}"), at_least(faster, 50, "× as fast"))
+    ratios = {f"× {here}": slower, f"× as fast as {best} through Redis": faster}
+    return Figure(f"one process, {name}", times.median_us(name), "µs", ratios, goals=goals)
+
+
+def _real_fleet(quick: bool) -> Iterator[Figure]:
+    for code in ("SW", "TB"):
+        # Of a sliding window in ten slices a client that always pushes gets a whole limit every 1.1 s.
+        seconds = (3.2 if quick else 5.4) if code == "SW" else (3.0 if quick else 5.0)
+        with Server(PROGRAMS["Valkey 9"]) as server:
+            done = lease(server.url, code, RPU, seconds)
+        passed = len(done.admissions)
+        if code == "SW":
+            can = RPU * (int(seconds / 1.1) + 1)
+            above = most_within(done.admissions, 1.0) - RPU
+        else:
+            can = int(RPU * (1 + seconds))
+            above = int(most_above_rate(done.admissions, RPU) - RPU)
+        above = max(0, above)
+        offered = done.decisions / seconds
+        note = f"{offered:,.0f} offered per second"
+        yield Figure(f"4 processes, {code}, too many", above, "", goals=(at_most(above, 0, ""),))
+        used = 100 * passed / can
+        goals = (at_least(used, 97, "%"),)
+        yield Figure(f"4 processes, {code}, used of the limit", used, "%", note=note, goals=goals)
+        trips = done.trips_per_decision
+        goals = (at_most(trips, 0.02, ""),)
+        yield Figure(f"4 processes, {code}, trips per decision", trips, "", goals=goals)
+
+
+def _simulated_fleets(quick: bool) -> Iterator[Figure]:
+    for nodes in FLEETS[: 2 if quick else None]:
+        whole = sum(1 / (number + 1) for number in range(nodes))
+        loads = tuple(2 * RPU / (number + 1) / whole for number in range(nodes))
+        for code in ("SW", "TB"):
+            outcome = play(
+                Scenario(1, code, RPU, loads=loads, seconds=3.3, latency_us=(100, 1_000))
+            )
+            name = f"{nodes} simulated nodes, {code}"
+            above = max(0.0, outcome.excess().above)
+            yield Figure(f"{name}, too many", above, "", goals=(at_most(above, 0, ""),))
+            used = 100 * outcome.share_used()
+            yield Figure(f"{name}, used of the limit", used, "%", goals=(at_least(used, 97, "%"),))
+            trips = outcome.trips_per_decision
+            goals = (at_most(trips, 0.02, ""),) if nodes == FLEETS[0] else ()
+            yield Figure(f"{name}, trips per decision", trips, "", goals=goals)
