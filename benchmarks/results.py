@@ -16,7 +16,10 @@ PREFACE = """\
 
 Each section is written by `python -m benchmarks RACE --write`, run from the root of the repository with the dependency group `bench`
 installed. Contestants run in turns, in short rounds, in one process, with the garbage collector on; a figure is the median over the
-rounds, a ratio the median of the ratios within each round. Compare the ratios: the times are those of the machine."""
+rounds, a ratio the median of the ratios within each round. Compare the ratios: the times are those of the machine.
+
+The machine of these figures has two cores and other work, up to ten times as much as it has cores for. Times are several times what they
+are on a quiet one, and the slowest of many, be it a request or a script call, is as slow as the machine was at that moment."""
 
 _HEADING = re.compile(r"^## (\w+): .*$", re.MULTILINE)
 
