@@ -12,6 +12,8 @@ BUILT_FROM := pyproject.toml .ci/install $(wildcard setup.py native/*.[ch])
 COMPILED = $(shell command -v cc >/dev/null && echo --group compiled)
 # How many processes run tests at once; each has servers and ports of its own. Four, on two processors too: many tests wait for something.
 WORKERS ?= 4
+# Tests start hundreds of Pythons: what one of them has compiled the next need not, whatever the shell says.
+export PYTHONDONTWRITEBYTECODE :=
 # The site's builder has an environment of its own: nothing of it is needed for work or tests.
 SITE := build/site-venv
 
