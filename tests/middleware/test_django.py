@@ -18,6 +18,7 @@ from tests.middleware.calls import Answer, aask, ask, ask_wsgi, environ, policy,
 from tests.servers.waiting import until
 from tests.shedding.lines import Dial
 from tests.shedding.lines import policy as shedding_policy
+from tests.stores.shared.zones import zone_name
 
 from django.core.handlers.asgi import ASGIHandler  # isort: skip
 from django.core.handlers.wsgi import WSGIHandler  # isort: skip
@@ -55,6 +56,14 @@ def statuses(
     asked: Callable[..., Answer], times: int, path: str = "/", **request: Any
 ) -> list[int]:
     return [asked(path, **request).status for _ in range(times)]
+
+
+def test_workers_count_together_in_a_zone(site: Site) -> None:
+    with zone_name() as zone:
+        local_store = f"shared://{zone}?size=4m"
+        workers = [site(TWO_A_MINUTE, DIANA_LOCAL_STORE=local_store) for _ in range(2)]
+        assert [worker("/").status for worker in workers] == [200, 200]
+        assert [worker("/").status for worker in workers] == [503, 503]
 
 
 @pytest.mark.parametrize("path", ["/", "/async"])

@@ -141,8 +141,8 @@ class Keeper:
         self._publisher.add_limit(key, meter)
 
     @property
-    def node_id(self) -> str:
-        return self._membership.id
+    def lease_holder(self) -> str:
+        return self._membership.process
 
     def tell_of_leases(self, told: Callable[[], dict[str, int]]) -> None:
         """With every heartbeat: what this node holds."""

@@ -38,7 +38,7 @@ class LeaseSide:
         self.decider = LeaseDecider(keeper, Plans(_tell_nobody), DenyCache(), fallback, count)
         if isinstance(keeper, Keeper):
             refiller = Refiller(limits, keeper.server_of, keeper.look_around, budget, count)
-            self.table = LeaseTable(keeper.node_id, terms, shares, refiller.wake, learn)
+            self.table = LeaseTable(keeper.lease_holder, terms, shares, refiller.wake, learn)
             self._refiller = refiller
             refiller.table = self.table
             keeper.tell_of_leases(self.table.told)
