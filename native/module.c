@@ -112,7 +112,7 @@ static int prepare(PyObject *module)
         type_from(module, &kit->binding, &binding_spec, NULL) < 0)
         return -1;
     if (PyModule_AddIntConstant(module, "SHARES", SHARES) < 0 ||
-        PyModule_AddIntConstant(module, "SMALLEST", 4096 + (long)SMALLEST_SHARD) < 0 ||
+        PyModule_AddIntConstant(module, "SMALLEST", (long)SMALLEST_ZONE) < 0 ||
         PyModule_AddIntConstant(module, "BUCKET", BUCKET) < 0 ||
         PyModule_AddIntConstant(module, "WINDOW", WINDOW) < 0 ||
         PyModule_AddIntConstant(module, "SLIDING", SLIDING) < 0 ||

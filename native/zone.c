@@ -65,7 +65,7 @@ struct plan {
 static const char *planned(uint64_t size, struct plan *p)
 {
     p->first = 4096;
-    if (size < p->first + SMALLEST_SHARD)
+    if (size < SMALLEST_ZONE)
         return "it is too small";
     p->shards = 1;
     while (p->shards < MOST_SHARDS && (size - p->first) / (p->shards * 2) >= SMALLEST_SHARD)
