@@ -49,9 +49,9 @@ def _how(quick: bool) -> str:
     return (
         f"One process: {rounds} rounds of {turn} decisions for one hot key, everything allowed, Redis 7 on loopback; all of it in Python. "
         f"Four processes: one Valkey, {RPU:,} per second leased, loaded {'/'.join(map(str, LOADS))}, twice the limit offered as far as the "
-        "machine can; what is used is compared with what the algorithm can give in that time. Simulated: virtual time, replies within 0.2 to "
-        "2 ms, clocks that differ; what is used is compared with one counter that all ask without a network. Too many: above the promise, in "
-        "any interval."
+        "machine can; what is used is compared with what the algorithm can give in that time. Simulated: virtual time, replies within 0.2 "
+        "to 2 ms, clocks that differ; what is used is compared with one counter that all ask without a network. Too many: above the "
+        "promise, in any interval."
     )
 
 

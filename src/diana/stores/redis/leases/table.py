@@ -120,6 +120,8 @@ class LeaseTable:
                     if denied is None:
                         lease.wanted -= cost  # it is asked once more in a moment
                         return None
+                    if lease.is_due(now):
+                        self._notice(lease)
                     outcome = denied
                 self.decided += 1
                 at = lease.offset_us + now
@@ -149,11 +151,11 @@ class LeaseTable:
                 break
             at = lease.server_us(now)
             decisions.append(Decision(outcome, meter.params.limit, key, cost, at))
+        for lease in leases:
+            if lease is not None and lease.is_due(now):
+                self._notice(lease)
         if known and all(decisions):
             self.decided += 1
-            for lease, _ in taken:
-                if lease.is_due(now):
-                    self._notice(lease)
             return decisions
         for lease, cost in taken:
             lease.put_back(cost, lease.server_us(now), now)
