@@ -173,7 +173,10 @@ IN_A_RULE: list[tuple[str, int, int, str, str]] = [
     ("algo: yes", 5, 11, "algo", f"'yes' is no algorithm; write one of {ALGORITHMS}"),
     ("algo: [TB]", 5, 11, "algo", NO_TEXT),
     ("scope:", 5, 11, "scope", NO_VALUE),
-    ("drop: random", 5, 11, "drop", "drop spares the store, and a rule of scope local asks none; write scope: global or leased, or remove it"),
+    (
+        "drop: random", 5, 11, "drop",
+        "drop spares the store, and a rule of scope local asks none; write scope: global or leased, or remove it",
+    ),
     ("mode: on", 5, 11, "mode", "'on' is unknown; write one of enforce, shadow, off"),
     ("mode: shaddow", 5, 11, "mode", "'shaddow' is unknown; did you mean shadow? write one of enforce, shadow, off"),
     ("missing: allow", 5, 14, "missing", "'allow' is unknown; write one of ip, skip, deny, together"),
