@@ -165,7 +165,7 @@ class RedisStore:
         return {
             **shown,
             "decisions": shown["decisions"] + decided,
-            "leased": decided,
+            "leased": shown["leased"] + decided,
             "dropped": self.arrivals.dropped,
         }
 
@@ -263,6 +263,8 @@ class RedisStore:
             self._finalizer.detach()
             self._keeper.abandon()
             self._leases.abandon()
+            for name in ("decisions", "leased"):
+                self._counts.add(name, self.lease_table.decided)  # up to the fork
             self._start()
         if taken:
             restarting.release()
