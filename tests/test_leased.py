@@ -247,6 +247,21 @@ def test_a_frozen_store_holds_up_nobody_whose_permits_are_here() -> None:
                 os.kill(server.pid, signal.SIGCONT)
 
 
+def test_a_frozen_store_is_a_lost_one_when_the_permits_are_over() -> None:
+    with Server(REDIS_7) as server:
+        rules = policy(f"{DAY}, when_down: closed", "store_budget: 50ms\nlease: {ttl: 200ms}")
+        with guarded(server, rules) as guard:
+            heat(guard)
+            os.kill(server.pid, signal.SIGSTOP)
+            try:
+                until(lambda: not guard.check(ANY), "the lease is over")
+                verdict = guard.check(ANY)
+                assert verdict.decisions[0].degraded
+            finally:
+                os.kill(server.pid, signal.SIGCONT)
+            until(lambda: guard.check(ANY), "it is back")
+
+
 def test_an_edit_keeps_what_was_counted(redis7: Server) -> None:
     rules = policy("unit: day, rpu: 4000000, algo: W")
     other = policy("unit: day, rpu: 8000000, algo: W")
