@@ -101,9 +101,11 @@ def _in_one_process(name: str, times: Times) -> Figure:
     here = "in memory" + name.removeprefix("leased")
     best = times.fastest(["limits", "throttled"])
     slower, faster = times.ratio(name, to=here), times.ratio(best, to=name)
-    goals = (at_most(slower, 2, f"× {here}"), at_least(faster, 50, "× as fast"))
+    goals = [at_most(slower, 2, f"× {here}")]
+    if name == "leased":  # a rule finds out first who asks and what applies; the others are told
+        goals.append(at_least(faster, 50, "× as fast"))
     ratios = {f"× {here}": slower, f"× as fast as {best} through Redis": faster}
-    return Figure(f"one process, {name}", times.median_us(name), "µs", ratios, goals=goals)
+    return Figure(f"one process, {name}", times.median_us(name), "µs", ratios, goals=tuple(goals))
 
 
 def _real_fleet(quick: bool) -> Iterator[Figure]:
