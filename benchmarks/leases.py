@@ -20,7 +20,7 @@ from diana.core.limit import Limit
 from diana.core.meter import meter_from_limit
 from diana.core.plugins import algorithms
 from diana.sources.rules import rules_from_bytes
-from diana.stores.memory import MemoryStore
+from diana.stores.memory.in_python import MemoryStore
 from diana.stores.redis.store import RedisStore
 from tests.servers.programs import PROGRAMS, REDIS_7
 from tests.servers.server import Server
@@ -49,9 +49,9 @@ def _how(quick: bool) -> str:
     return (
         f"One process: {rounds} rounds of {turn} decisions for one hot key, everything allowed, Redis 7 on loopback; all of it in Python. "
         f"Four processes: one Valkey, {RPU:,} per second leased, loaded {'/'.join(map(str, LOADS))}, twice the limit offered as far as the "
-        "machine can; what is used is compared with what the algorithm can give in that time. Simulated: virtual time, replies within 0.2 to "
-        "2 ms, clocks that differ; what is used is compared with one counter that all ask without a network. Too many: above the promise, in "
-        "any interval."
+        "machine can; what is used is compared with what the algorithm can give in that time. Simulated: virtual time, replies within 0.2 "
+        "to 2 ms, clocks that differ; what is used is compared with one counter that all ask without a network. Too many: above the "
+        "promise, in any interval."
     )
 
 
@@ -69,7 +69,7 @@ def _one_process(quick: bool) -> Iterator[Figure]:
     meter = meter_from_limit("diana:x", Limit(100_000_000, 1_000_000), algorithms()["TB"], {})
     with Server(REDIS_7) as server:
         memory, store = MemoryStore(), RedisStore.from_url(server.url, budget_us=1_000_000)
-        local, leased = Guard(_policy("local")), Guard(_policy("leased"), server.url)
+        local, leased = Guard(_policy("global"), memory), Guard(_policy("leased"), server.url)
         fixed = limits.strategies.FixedWindowRateLimiter(limits.storage.RedisStorage(server.url))
         often = limits.parse("1000000000/minute")
         bucket = throttled.Throttled(
@@ -101,9 +101,11 @@ def _in_one_process(name: str, times: Times) -> Figure:
     here = "in memory" + name.removeprefix("leased")
     best = times.fastest(["limits", "throttled"])
     slower, faster = times.ratio(name, to=here), times.ratio(best, to=name)
-    goals = (at_most(slower, 2, f"× {here}"), at_least(faster, 50, "× as fast"))
+    goals = [at_most(slower, 2, f"× {here}")]
+    if name == "leased":  # a rule finds out first who asks and what applies; the others are told
+        goals.append(at_least(faster, 50, "× as fast"))
     ratios = {f"× {here}": slower, f"× as fast as {best} through Redis": faster}
-    return Figure(f"one process, {name}", times.median_us(name), "µs", ratios, goals=goals)
+    return Figure(f"one process, {name}", times.median_us(name), "µs", ratios, goals=tuple(goals))
 
 
 def _real_fleet(quick: bool) -> Iterator[Figure]:

@@ -6,6 +6,8 @@ import asyncio
 import multiprocessing
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -245,6 +247,21 @@ def test_a_frozen_store_holds_up_nobody_whose_permits_are_here() -> None:
                 os.kill(server.pid, signal.SIGCONT)
 
 
+def test_a_frozen_store_is_a_lost_one_when_the_permits_are_over() -> None:
+    with Server(REDIS_7) as server:
+        rules = policy(f"{DAY}, when_down: closed", "store_budget: 50ms\nlease: {ttl: 200ms}")
+        with guarded(server, rules) as guard:
+            heat(guard)
+            os.kill(server.pid, signal.SIGSTOP)
+            try:
+                until(lambda: not guard.check(ANY), "the lease is over")
+                verdict = guard.check(ANY)
+                assert verdict.decisions[0].degraded
+            finally:
+                os.kill(server.pid, signal.SIGCONT)
+            until(lambda: guard.check(ANY), "it is back")
+
+
 def test_an_edit_keeps_what_was_counted(redis7: Server) -> None:
     rules = policy("unit: day, rpu: 4000000, algo: W")
     other = policy("unit: day, rpu: 8000000, algo: W")
@@ -300,6 +317,33 @@ def test_several_leased_rules_are_all_or_nothing(redis7: Server) -> None:
         assert 500 <= passed < 3_000
     wide = next(rule for rule in rules.rules if rule.name == "wide")
     assert int(redis7.ask("GET", f"{wide.meter.id}|=").split(b",")[1]) == passed
+
+
+FORKING = """
+import os, sys
+from diana import Guard, Request
+from tests.test_leased import ANY, heat, policy, store_of
+guard = Guard(policy(), sys.argv[1])
+heat(guard)
+pid = os.fork()
+passed = sum(guard.check(ANY).allowed for _ in range(2_000))
+assert passed == 2_000
+told = store_of(guard).counts()["decisions"]
+guard.close()
+if pid:
+    assert os.waitpid(pid, 0)[1] == 0
+print(told, flush=True)
+"""
+
+
+def test_a_forked_child_has_leases_of_its_own(redis7: Server) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", FORKING, redis7.url], capture_output=True, text=True, check=True
+    )
+    child, parent = map(int, done.stdout.split())
+    heated = parent - 2_000
+    assert child - heated == 2_000
+    assert used(redis7, policy()) == heated + 4_000
 
 
 def test_in_the_shadow_it_is_counted_and_denies_nobody(redis7: Server) -> None:

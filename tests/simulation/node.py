@@ -192,7 +192,7 @@ class Node:
             self.shares,
             lambda: self._refill_in(self._thinking_us()),
             lambda key, used: self._fallback.learn(key, used, self.wall_us()),
-            self.clock,
+            lambda: 1_000 * self.clock(),
         )
         side: Any = SimulatedSide(self)
         self.guard = AsyncGuard(policy, side)

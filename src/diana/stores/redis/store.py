@@ -160,24 +160,24 @@ class RedisStore:
 
     def counts(self) -> dict[str, int]:
         """How often what happened since it was opened."""
-        decided = self._leases.table.decided
+        decided = self.lease_table.decided
         shown = self._counts.shown()
         return {
             **shown,
             "decisions": shown["decisions"] + decided,
-            "leased": decided,
+            "leased": shown["leased"] + decided,
             "dropped": self.arrivals.dropped,
         }
 
     def decider(self) -> Decider:
         """This process's own. A server may fork in C, unseen by Python, so the process is compared on each use."""
-        if self._pid != getpid():
+        if self.pid != getpid():
             self._restart()
         return self._decider
 
     def leases(self) -> LeaseSide:
         """This process's own."""
-        if self._pid != getpid():
+        if self.pid != getpid():
             self._restart()
         return self._leases
 
@@ -249,19 +249,22 @@ class RedisStore:
         self._leases = LeaseSide(
             keeper, self._terms, self.shares, fallback, self.budget, self._counts.add
         )
+        self.lease_table = self._leases.table
         self._finalizer = weakref.finalize(self, _stop, keeper, self._leases)
         self._restarting = threading.Lock()
-        self._pid = getpid()
+        self.pid = getpid()
 
     def _restart(self) -> None:
         # The lock may be the parent's, held for ever by a thread that is not here; then another thread of this process is the one
         # that restarts, or none is, and it is not waited for.
         restarting = self._restarting
         taken = restarting.acquire(timeout=self.budget)
-        if self._pid != getpid():
+        if self.pid != getpid():
             self._finalizer.detach()
             self._keeper.abandon()
             self._leases.abandon()
+            for name in ("decisions", "leased"):
+                self._counts.add(name, self.lease_table.decided)  # up to the fork
             self._start()
         if taken:
             restarting.release()

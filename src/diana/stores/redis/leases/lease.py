@@ -26,7 +26,7 @@ HORIZON_US = 20_000
 """A batch lasts for about so long, or for two round trips, if those take longer."""
 BATCH = 50
 """A node of little demand asks for so many, if it needs them within a quarter of the ttl: one trip in fifty decisions."""
-SHARE = 50
+SHARE = 25
 """When the pool runs short, a node waits until about so many are there for each who asks."""
 LEAST_RATE = 20
 """Requests per second: of a slower limit, 100 ms bring back less than two permits, and a lease saves no trip."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from os import getpid
 from typing import TYPE_CHECKING
 
 from diana.core.charge import Charges
@@ -36,7 +37,9 @@ class LeasedStore:
     def decide(self, charges: Charges, now: int | None = None) -> list[Decision]:
         store = self._store
         if now is None and charges:
-            decisions = store.leases().table.at_hand(charges)
+            if store.pid != getpid():
+                store.leases()  # of this process
+            decisions = store.lease_table.at_hand(charges)
             if decisions is not None:
                 return decisions
         steps = store.lease_decider().decide(charges, now)

@@ -33,10 +33,6 @@ FAR = 1 << 62
 _new = tuple.__new__
 
 
-def monotonic_us() -> int:
-    return monotonic_ns() // 1_000
-
-
 class Asked(NamedTuple):
     """An ask to be sent for a request; without a lease, a charge alone."""
 
@@ -61,12 +57,12 @@ class LeaseTable:
         shares: Shares,
         wake: Callable[[], None] | None,
         learn: Callable[[bytes, int], None],
-        clock: Callable[[], int] = monotonic_us,
+        clock_ns: Callable[[], int] = monotonic_ns,
     ) -> None:
         """`wake` wakes the thread that renews leases; without one there are none. `learn` is told what is used of a counter, should the
-        store be lost. The clock is never set, and in µs."""
+        store be lost. The clock is never set."""
         self._learn = learn
-        self.clock = clock
+        self._clock_ns = clock_ns
         self.node = node
         self._terms = terms
         self._shares = shares
@@ -92,11 +88,15 @@ class LeaseTable:
         self.decided = 0
         """Requests that a lease has decided."""
 
+    def clock(self) -> int:
+        """In µs."""
+        return self._clock_ns() // 1_000
+
     def at_hand(self, charges: Charges) -> list[Decision] | None:
         """All decided from leases, without a trip. None: some must be asked for, and nothing was taken."""
         for _ in self._taken:
             try:
-                now = monotonic_ns() // 1_000 if self.clock is monotonic_us else self.clock()
+                now = self._clock_ns() // 1_000
                 if len(charges) != 1:
                     return self._several_at_hand(charges, now)
                 meter, key, cost = charges[0]
@@ -120,6 +120,8 @@ class LeaseTable:
                     if denied is None:
                         lease.wanted -= cost  # it is asked once more in a moment
                         return None
+                    if lease.is_due(now):
+                        self._notice(lease)
                     outcome = denied
                 self.decided += 1
                 at = lease.offset_us + now
@@ -149,11 +151,11 @@ class LeaseTable:
                 break
             at = lease.server_us(now)
             decisions.append(Decision(outcome, meter.params.limit, key, cost, at))
+        for lease in leases:
+            if lease is not None and lease.is_due(now):
+                self._notice(lease)
         if known and all(decisions):
             self.decided += 1
-            for lease, _ in taken:
-                if lease.is_due(now):
-                    self._notice(lease)
             return decisions
         for lease, cost in taken:
             lease.put_back(cost, lease.server_us(now), now)
