@@ -167,6 +167,8 @@ class Keeper:
         self._thread: threading.Thread | None = None
         self._starting = threading.Lock()
         self._is_parked = False
+        """It waits without end: places are seldom. Else it looks from time to time, and no request has to wake it."""
+        self._is_used = False
         self._shortest = inf
         """Of all that were ever held here; so often it is looked which are to be renewed."""
         self._loops: WeakKeyDictionary[asyncio.AbstractEventLoop, LoopReleases] = (
@@ -177,6 +179,7 @@ class Keeper:
         if place.account.clock is not None:
             return  # on a clock of its own, nobody here knows when it is time
         self._held[place] = None
+        self._is_used = True
         if place.hold < self._shortest:
             self._shortest = place.hold
             self._queue.put([])
@@ -236,12 +239,12 @@ class Keeper:
         retried: list[Place] = []
         due: float | None = None
         while True:
-            if self._held or retried:
+            if self._held or retried or self._is_used:
                 soon = monotonic() + (RETRY_SECONDS if retried else self._shortest / 3)
                 due = soon if due is None else min(due, soon)
             else:
                 due, self._is_parked = None, True
-                if self._held:
+                if self._is_used:
                     self._is_parked = False
                     continue
             found = self._found(due)
@@ -249,7 +252,7 @@ class Keeper:
             try:
                 retried += self._give_back(found)
                 if due is not None and monotonic() >= due:
-                    due = None
+                    due, self._is_used = None, False
                     retried = self._give_back([still_held(retried)])
                     self._renew()
             except Exception:
