@@ -14,13 +14,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from math import inf
 from os import getpid
 from queue import Empty, SimpleQueue
 from time import monotonic
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from diana.core.contracts import Clock, GiveBack, Store
@@ -36,8 +36,6 @@ MOST_RETRIED = 10_000
 CLOSE_SECONDS = 2.0
 SHORTEST_TICK = 0.01
 NONE: list[Place] = []
-
-T = TypeVar("T")
 
 
 class Account:
@@ -406,15 +404,3 @@ def flush() -> None:
 
 async def aflush() -> None:
     await keeper_of_process().aflush()
-
-
-async def though_cancelled(deciding: Awaitable[T], give_back: Callable[[T], None]) -> T:
-    """What was decided; if the task is cancelled meanwhile, it is given back as soon as it is known."""
-    decided = asyncio.ensure_future(deciding)
-    try:
-        return await asyncio.shield(decided)
-    except asyncio.CancelledError:
-        decided.add_done_callback(
-            lambda done: None if done.cancelled() or done.exception() else give_back(done.result())
-        )
-        raise
