@@ -19,6 +19,7 @@ from benchmarks.results import keep_in_results
 RACES = {
     "local": "one decision in memory, against a hand-written bucket and other libraries",
     "native": "counting in C, in memory and in shared memory; needs a C compiler",
+    "places": "taking a place and giving it back, in memory and through a server",
     "threads": "do eight threads ever get more than the limit?",
     "rules": "matching and checking a request by a rules file",
     "shedding": "load shedding: a request while nothing is shed, and measuring",

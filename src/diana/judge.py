@@ -37,13 +37,14 @@ from diana.core.terms import (
 )
 from diana.core.verdict import Verdict
 from diana.dropping import DROPPED, Dropping
-from diana.places import Account, Held, Place, place_name, though_cancelled
+from diana.places import Account, Held, Place, place_name
 from diana.queueing import Line, line_of_meter
 from diana.shedding.activity import ProcessActivity
 from diana.shedding.gauge import GaugeState
 from diana.shedding.shedding import Shedding
 from diana.stores import asynchronous, open_store, refund_verb
 from diana.stores.arrivals import Arrivals
+from diana.stores.cancelled import decide_though_cancelled
 from diana.stores.clock import checked_clock, wall_us
 from diana.waiting import Lines
 
@@ -366,16 +367,15 @@ class Judge:
     ) -> Awaitable[list[Decision]]:
         """A store elsewhere. Who is cancelled meanwhile may have got places: they are given back as soon as that is known."""
         side = self._ashared if store is self.shared else self._aleased
-        deciding = side.decide(charges, now)
         if not match.holds or store is not self.shared:
-            return deciding
+            return side.decide(charges, now)
 
         def give_back(decisions: list[Decision]) -> None:
-            if all(decisions):
+            if decisions and all(decisions):
                 account = self._places[id(store)]
                 Held(list(_places(account, charges, decisions))).release()
 
-        return though_cancelled(deciding, give_back)
+        return decide_though_cancelled(side, charges, now, give_back)
 
     def _release_places(
         self, match: Match, charges: list[Charge], decisions: dict[int, Decision]

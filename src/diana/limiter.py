@@ -12,7 +12,7 @@ from time import monotonic
 from typing import Any, NoReturn
 
 from diana.core.charge import Charge, charged_at, checked_cost
-from diana.core.contracts import Algorithm, AsyncTake, Client, Clock, Store
+from diana.core.contracts import Algorithm, AsyncStore, AsyncTake, Client, Clock, Store
 from diana.core.decision import Decision, tightest
 from diana.core.duration import micros_from_spelling
 from diana.core.errors import ConfigError, LimitExceeded
@@ -28,9 +28,9 @@ from diana.places import (
     flush,
     keeper_of_process,
     place_name,
-    though_cancelled,
 )
 from diana.stores import asynchronous, open_store, refund_verb
+from diana.stores.cancelled import decide_though_cancelled
 from diana.waiting import (
     LimiterCall,
     Lines,
@@ -130,19 +130,21 @@ class _Limits:
         charge, at = (meter, decision.key, decision.cost), charged_at(meter, decision)
         return Held([Place(self.places, charge, at, decision.degraded)])
 
-    def take_though_cancelled(self, take: AsyncTake) -> AsyncTake:
+    def take_though_cancelled(self, store: AsyncStore, take: AsyncTake) -> AsyncTake:
         """Who is cancelled while the store is asked may have got a place: it is given back."""
         if not hasattr(self.store, "asynchronous"):
             return take
+        meter, clock = self.meters[0], self.clock
 
         async def taking(key: str, cost: int = 1) -> Decision:
             """Charge the key; the Decision is true if it may pass."""
-            return await though_cancelled(take(key, cost), self._give_back)
+            charges, now = [(meter, key, cost)], clock and clock()
+            return (await decide_though_cancelled(store, charges, now, self._give_back))[0]
 
         return taking
 
-    def _give_back(self, decision: Decision) -> None:
-        if decision:
+    def _give_back(self, decisions: list[Decision]) -> None:
+        for decision in decisions:
             self.held(decision).release()
 
     def charges_for(self, key: str, cost: int) -> tuple[list[Charge], int | None]:
@@ -361,7 +363,7 @@ class AsyncLimiter:
         if type(self).take is AsyncLimiter.take and len(self._limits.meters) == 1:
             fast_lane = self._store.bind(self._limits.meters[0], clock)
             if self._limits.holds_places:
-                fast_lane = self._limits.take_though_cancelled(fast_lane)
+                fast_lane = self._limits.take_though_cancelled(self._store, fast_lane)
             self.take = fast_lane  # type: ignore[assignment,method-assign]
 
     def __repr__(self) -> str:

@@ -14,13 +14,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from math import inf
 from os import getpid
 from queue import Empty, SimpleQueue
 from time import monotonic
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from diana.core.contracts import Clock, GiveBack, Store
@@ -36,8 +36,6 @@ MOST_RETRIED = 10_000
 CLOSE_SECONDS = 2.0
 SHORTEST_TICK = 0.01
 NONE: list[Place] = []
-
-T = TypeVar("T")
 
 
 class Account:
@@ -167,6 +165,8 @@ class Keeper:
         self._thread: threading.Thread | None = None
         self._starting = threading.Lock()
         self._is_parked = False
+        """It waits without end: places are seldom. Else it looks from time to time, and no request has to wake it."""
+        self._is_used = False
         self._shortest = inf
         """Of all that were ever held here; so often it is looked which are to be renewed."""
         self._loops: WeakKeyDictionary[asyncio.AbstractEventLoop, LoopReleases] = (
@@ -177,6 +177,7 @@ class Keeper:
         if place.account.clock is not None:
             return  # on a clock of its own, nobody here knows when it is time
         self._held[place] = None
+        self._is_used = True
         if place.hold < self._shortest:
             self._shortest = place.hold
             self._queue.put([])
@@ -236,12 +237,12 @@ class Keeper:
         retried: list[Place] = []
         due: float | None = None
         while True:
-            if self._held or retried:
+            if self._held or retried or self._is_used:
                 soon = monotonic() + (RETRY_SECONDS if retried else self._shortest / 3)
                 due = soon if due is None else min(due, soon)
             else:
                 due, self._is_parked = None, True
-                if self._held:
+                if self._is_used:
                     self._is_parked = False
                     continue
             found = self._found(due)
@@ -249,7 +250,7 @@ class Keeper:
             try:
                 retried += self._give_back(found)
                 if due is not None and monotonic() >= due:
-                    due = None
+                    due, self._is_used = None, False
                     retried = self._give_back([still_held(retried)])
                     self._renew()
             except Exception:
@@ -403,15 +404,3 @@ def flush() -> None:
 
 async def aflush() -> None:
     await keeper_of_process().aflush()
-
-
-async def though_cancelled(deciding: Awaitable[T], give_back: Callable[[T], None]) -> T:
-    """What was decided; if the task is cancelled meanwhile, it is given back as soon as it is known."""
-    decided = asyncio.ensure_future(deciding)
-    try:
-        return await asyncio.shield(decided)
-    except asyncio.CancelledError:
-        decided.add_done_callback(
-            lambda done: None if done.cancelled() or done.exception() else give_back(done.result())
-        )
-        raise

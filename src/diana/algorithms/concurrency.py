@@ -24,7 +24,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from diana.algorithms.sliding_log import LUA_REFUND
 from diana.core.contracts import Algorithm
 from diana.core.decision import NEVER, UNKNOWN
 from diana.core.duration import SECOND_US, micros_from_spelling
@@ -69,13 +68,23 @@ function(log, params, cost, now)
 end
 """
 
+LUA_REFUND = """
+function(log, params, cost, at, now)
+  local hold = params[2]
+  if log.newest and log.newest - now > SECOND then log.clamp(now) end
+  log.drop(now - hold)
+  log.release(at, cost)
+  return log, log.newest and log.newest + hold - now or 0
+end
+"""
+
 LUA_RENEW = """
 function(log, params, cost, at, now)
   local most, hold = params[1], params[2]
   if log.newest and log.newest - now > SECOND then log.clamp(now) end
   log.drop(now - hold)
   local before, moment = log.amount, 0
-  log.strike(at, cost)
+  log.release(at, cost)
   if log.amount < before or log.amount + cost <= most then
     moment = log.newest and log.newest >= now and log.newest + 1 or now
     log.append(moment, cost)

@@ -103,7 +103,8 @@ class LogInLua(InLua, Protocol):
     keeps_log: bool
     """True."""
     lua_refund: str
-    """`function(log, params, cost, at, now)`, which may also `log.strike(moment, count)`. Without it a refund reads the log whole."""
+    """`function(log, params, cost, at, now)`, which may also `log.strike(moment, count)`, or `log.release(moment, count)` where entries
+    seldom expire. Without it a refund reads the log whole."""
 
 
 class Shared(Protocol):

@@ -135,6 +135,9 @@ class Log(NamedTuple):
         held = through[place] - (through[place - 1] if place > first else before)
         struck = min(count, held)
         gone = struck == held
+        if gone and place == first:
+            # The oldest: no sum behind it changes.
+            return _new(Log, (moments, through, first + 1, end, through[first], newest, total))
         kept = through[first:place]
         kept.extend([up_to - struck for up_to in through[place + gone : end]])
         left = moments[first : place + (not gone)]

@@ -37,7 +37,6 @@ from diana.stores.redis.protocol.failures import (
     Refused,
     failure_from_script,
 )
-from diana.stores.redis.protocol.script import wire_limit
 from diana.stores.redis.protocol.wire import Plans, decisions_from_wire, states_from_wire
 
 UNREADABLE = (TypeError, ValueError, IndexError)
@@ -185,7 +184,7 @@ class Decider:
                 failed.append(place)
             else:
                 sent.append(place)
-                jobs.append(_revision_job("refund", server, key, place.charge, place.at, now))
+                jobs.append(self._revision_job("refund", server, key, place.charge, place.at, now))
         answers = yield from self._carry_out(jobs)
         failed += [
             one for one, answer in zip(sent, answers, strict=True) if isinstance(answer, Failure)
@@ -201,7 +200,7 @@ class Decider:
         server = self._server_of(key)
         if server is None:
             return None
-        job = _revision_job("renew", server, key, place.charge, place.at, now)
+        job = self._revision_job("renew", server, key, place.charge, place.at, now)
         (answer,) = yield from self._carry_out([job])
         try:
             if isinstance(answer, Swapped):
@@ -435,10 +434,34 @@ class Decider:
                 cost = self._fallback.refund(charge, key, at, now)
             server = self._server_of(key) if cost else None
             if server is not None:
-                jobs.append(_revision_job("refund", server, key, (meter, charge[1], cost), at, now))
+                jobs.append(
+                    self._revision_job("refund", server, key, (meter, charge[1], cost), at, now)
+                )
         yield from self._carry_out(jobs)
         for key in keys:
             self._deny_cache.forget(key)  # another request may have been denied before it arrived
+
+    def _revision_job(
+        self,
+        verb: str,
+        server: AnyServer,
+        key: bytes,
+        charge: tuple[Meter, str, int],
+        at: int,
+        now: int | None,
+    ) -> Job:
+        """Refund or renew what was charged at some moment. Places travel with the decisions of others; the rest is compared and swapped."""
+        meter, _, cost = charge
+        if holds_places(meter.algorithm) and getattr(meter.algorithm, f"lua_{verb}", None):
+            limit = self._plans.of(meter).limit
+            return AskJob(server, Ask([key], [verb, 1, limit, f"{cost}@{at}"], now))
+        change = Refund(meter, cost, at) if verb == "refund" else Renewal(meter, cost, at)
+        return ExchangeJob(
+            server,
+            lambda server, budget, asking: swap(
+                server.clock, [key], [meter], change, now, budget, asking
+            ),
+        )
 
     def _must_settle(self) -> bool:
         return not self._keeper_settles and self._fallback.owes()
@@ -455,27 +478,6 @@ class Decider:
                 if isinstance(answer, Exception):
                     return
             self._count("settled", admitted)
-
-
-def _revision_job(
-    verb: str,
-    server: AnyServer,
-    key: bytes,
-    charge: tuple[Meter, str, int],
-    at: int,
-    now: int | None,
-) -> Job:
-    """Refund or renew what was charged at some moment. Places travel with the decisions of others; the rest is compared and swapped."""
-    meter, _, cost = charge
-    if holds_places(meter.algorithm) and getattr(meter.algorithm, f"lua_{verb}", None):
-        return AskJob(server, Ask([key], [verb, 1, wire_limit(meter), f"{cost}@{at}"], now))
-    change = Refund(meter, cost, at) if verb == "refund" else Renewal(meter, cost, at)
-    return ExchangeJob(
-        server,
-        lambda server, budget, asking: swap(
-            server.clock, [key], [meter], change, now, budget, asking
-        ),
-    )
 
 
 def _lasting(states: dict[bytes, State | None], group: Group) -> dict[bytes, State | None]:

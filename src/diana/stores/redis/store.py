@@ -10,7 +10,7 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from os import getpid
 from typing import Any, TypeVar
 
@@ -25,6 +25,7 @@ from diana.core.meter import Meter
 from diana.core.terms import LiveOverrides
 from diana.processes import is_about_to_fork
 from diana.stores.arrivals import Arrivals
+from diana.stores.cancelled import though_cancelled
 from diana.stores.redis.background.keeper import Keeper
 from diana.stores.redis.background.overrides import StoredOverrides
 from diana.stores.redis.connection.budget import Budget
@@ -292,6 +293,33 @@ class AsyncRedisStore:
         decisions = decider.conclude(question, reply, charges)
         if decisions is None:
             return await self.drive(decider.conclude_slowly(question, reply, charges, now), budget)
+        return decisions
+
+    async def decide_for(
+        self, charges: Charges, now: int | None, abandoned: Callable[[list[Decision]], None]
+    ) -> list[Decision]:
+        """The same; should the task be cancelled meanwhile, `abandoned` gets what passed, as soon as it is known."""
+        decider, budget = self._store.decider(), Budget(self._store.budget)
+        question = decider.prepare(charges, now)
+        if question is None:
+            deciding = self.drive(decider.decide(charges, now), budget)
+            return await though_cancelled(deciding, abandoned)
+        answer = question.server.line_of(running_loop()).ask(question.ask, budget)
+        try:
+            reply = await asyncio.shield(answer)
+        except asyncio.CancelledError:
+            answer.add_done_callback(
+                lambda done: abandoned(
+                    []
+                    if done.cancelled()
+                    else decider.conclude(question, done.result(), charges) or []
+                )
+            )
+            raise
+        decisions = decider.conclude(question, reply, charges)
+        if decisions is None:
+            deciding = self.drive(decider.conclude_slowly(question, reply, charges, now), budget)
+            return await though_cancelled(deciding, abandoned)
         return decisions
 
     async def peek(self, charges: Charges, now: int | None = None) -> list[Decision]:

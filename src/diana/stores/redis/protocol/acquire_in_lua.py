@@ -157,6 +157,50 @@ return function(word, first, count, from, stride)
 end
 """
 
+OF_ONE_PLACE = """
+-- A place taken or given back in the ordinary way: nothing has expired, and nothing behind it is to be changed. Nothing if it is not so:
+-- then the log decides, of which this is the layout (see `log_in_lua`).
+local function entry_of(found)
+  local serial, through, count = string.match(found[1], '^(%d+):(%d+):(%d+)$')
+  return tonumber(serial), tonumber(through), tonumber(count), tonumber(found[2])
+end
+
+local function set_life(key, reset) call('PEXPIRE', key, format('%.0f', over_up(reset, 1000) + GRACE)) end
+
+return function(word, key, params, text)
+  local most, hold = params[1], params[2]
+  local cost, made = string.match(text, '^([1-9]%d*)@?(%d*)$')
+  cost, made = tonumber(cost), tonumber(made)
+  if not cost or cost > most or (word == 'refund') ~= (made ~= nil) then return end
+  local newest = try('ZRANGE', key, -1, -1, 'WITHSCORES')
+  if newest.err then return end
+  if not newest[1] then
+    if word == 'refund' then return {1} end
+    local digits = format('%.0f', cost)
+    call('ZADD', key, now_text, '0:' .. digits .. ':' .. digits)
+    set_life(key, hold)
+    return {1, 1, most - cost, 0, hold, 0}
+  end
+  local oldest = call('ZRANGE', key, 0, 0, 'WITHSCORES')
+  local from, from_through, from_count, from_moment = entry_of(oldest)
+  local to, to_through, to_count, to_moment = entry_of(newest)
+  if not from or from_moment <= now - hold or to_moment - now > SECOND or over(from, 256) ~= over(to, 256) then return end
+  if word == 'take' then
+    local amount = to_through - from_through + from_count + cost
+    if amount > most or fmod(to + 1, 256) == 0 then return end
+    local moment = to_moment >= now and to_moment + 1 or now
+    local member = format('%.0f:%.0f:%.0f', to + 1, to_through + cost, cost)
+    call('ZADD', key, format('%.0f', moment), member)
+    set_life(key, moment + hold - now)
+    return {1, 1, most - amount, 0, moment + hold - now, 0}
+  end
+  local struck = made == to_moment and newest[1] or made == from_moment and oldest[1]
+  if not struck or cost < (made == to_moment and to_count or from_count) then return end
+  call('ZREM', key, struck)
+  return {1}
+end
+"""
+
 ACQUIRE = """
 local KEYS, ARGV, try = KEYS, ARGV, redis.pcall
 local now, now_text = tonumber(ARGV[1]), nil
@@ -192,6 +236,8 @@ local function learn(text)
   return limit
 end
 
+local function learn_once(text) return limits[text] or learn(text) end
+
 -- What a charge comes to where no log is kept. The decoder of JSON reads numbers exactly, and in C.
 local function weigh(key, text, cost)
   local limit = limits[text] or learn(text)
@@ -219,7 +265,7 @@ local function text_and_life(state, reset)
   return table.concat(digits, ','), life
 end
 
-local last, decide_in_full = #ARGV, nil
+local last, decide_in_full, of_one_place = #ARGV, nil, nil
 while at <= last do
   -- The limit of each place is at `from + stride * place`, and its cost behind it, if it is not 1.
   local word, count, from, stride = ARGV[at], nil, at, 1
@@ -257,6 +303,17 @@ while at <= last do
       end
     end
   end
+  local done
+  if not answer and count == 1 and (word == 'take' or word == 'refund') then
+    local known, limit = pcall(learn_once, ARGV[from + stride])
+    if known and limit.renew then
+      of_one_place = of_one_place or (function()
+-- OF ONE PLACE
+      end)()
+      local fine, found = pcall(of_one_place, word, KEYS[first + 1], limit[2], stride == 2 and ARGV[from + 3] or '1')
+      if fine then done = found end
+    end
+  end
   if answer then
     for place = 1, count do
       local fine, text, life = pcall(text_and_life, afters[place], answer[5 * place])
@@ -267,6 +324,8 @@ while at <= last do
         break
       end
     end
+  elseif done then
+    answer = done
   else
     decide_in_full = decide_in_full or (function()
 -- IN FULL

@@ -23,7 +23,7 @@ local function open_log(key)
   local BLOCK, STEP, TOLD = 256, 128, 64
   local log = {}
   local newest, first, cut, clamped, added, asked
-  local spoilt, emptied = false, false
+  local spoilt, emptied, released = false, false, false
   local bases = {[0] = 0}
 
   local function digits(number) return format('%.0f', number) end
@@ -142,6 +142,7 @@ local function open_log(key)
 
   function log.write(reset)
     if spoilt or emptied then call('DEL', key) end
+    if released and not added then return end
     if newest then
       if clamped then write_clamped() end
       remove_expired()
@@ -192,6 +193,24 @@ local function open_log(key)
     bases = {[0] = 0}
     load()
     if newest then log.drop(cut) else emptied, log.amount = true, 0 end
+  end
+
+  -- The same where hardly anything expires, as of places: the only one, the oldest and the newest need no other entry changed.
+  function log.release(moment, count)
+    if not newest or clamped or spoilt or moment <= cut then return log.strike(moment, count) end
+    local struck = moment == newest.moment and newest or moment == first.moment and first
+    if not struck or count < struck.count then return log.strike(moment, count) end
+    released = true
+    if first.serial == newest.serial then
+      emptied, newest, first, log.newest, log.amount = true, nil, nil, nil, 0
+    elseif struck == newest then
+      call('ZREM', key, struck.member)
+      load()
+      log.drop(cut)
+    else
+      call('ZREMRANGEBYSCORE', key, '0', digits(moment))
+      first, log.amount = nil, log.amount - struck.count
+    end
   end
 
   -- What it takes to deny again: the oldest entries as far as the n-th that was asked for, the newest moment, and how much there is.

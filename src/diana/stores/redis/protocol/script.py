@@ -23,7 +23,7 @@ from diana.core.limit import Limit
 from diana.core.log import Log, log_of, partial_log
 from diana.core.meter import Meter, Terms, params_of_tiers
 from diana.core.plugins import algorithms
-from diana.stores.redis.protocol.acquire_in_lua import ACQUIRE, IN_FULL, PRELUDE
+from diana.stores.redis.protocol.acquire_in_lua import ACQUIRE, IN_FULL, OF_ONE_PLACE, PRELUDE
 from diana.stores.redis.protocol.lease_in_lua import LEASE, STALE
 from diana.stores.redis.protocol.log_in_lua import LOG, LOG_AS_TEXT
 
@@ -241,7 +241,9 @@ def acquire_script(known: Iterable[Algorithm]) -> Script:
         f"local TOO_LATE, SHORT, WHOLE, INT, HELD = {TOO_LATE}, {SHORT}, {WHOLE}, {INT}, {HELD_MS}"
     )
     choice = ["local function kernel_of(code)", *kernels, "end"]
-    whole = ACQUIRE.replace("-- IN FULL", f"{LOG}{IN_FULL}")
+    whole = ACQUIRE.replace("-- IN FULL", f"{LOG}{IN_FULL}").replace(
+        "-- OF ONE PLACE", OF_ONE_PLACE
+    )
     return script("acquire", PRELUDE, constants, *choice, whole)
 
 
