@@ -9,12 +9,14 @@ from diana.cli.completion import completion
 from diana.cli.demo import demo
 from diana.cli.diff import diff
 from diana.cli.explain import explain
+from diana.cli.export import export
 from diana.cli.gateway import gateway
 from diana.cli.import_ import import_
 from diana.cli.nodes import nodes
 from diana.cli.output import colour_by_environment
 from diana.cli.override import override
 from diana.cli.peek import peek, reset, unblock
+from diana.cli.publish_rules import publish_rules
 from diana.cli.pull import pull
 from diana.cli.push import push
 from diana.cli.rollback import rollback
@@ -42,11 +44,13 @@ VERBS = (
     demo,
     diff,
     explain,
+    export,
     gateway,
     import_,
     nodes,
     override,
     peek,
+    publish_rules,
     pull,
     push,
     reset,

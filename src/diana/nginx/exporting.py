@@ -1,0 +1,136 @@
+"""A folder that nginx includes: Lua, a configuration, and the rules as they are now.
+
+diana.conf      for http {}: memory, and what runs when nginx and its workers start
+limit.conf      for what is to be limited: http {}, a server or a location
+rules.json      the rules to begin with; those that are published win
+settings.json   the store, with its password: for the master process only
+lock            by which workers exclude each other when they count; never replaced, so that a reload loses no count
+lua/diana/      one idea a file; the kernels are those of the algorithms, as all stores run them
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from diana.core.errors import ConfigError
+from diana.core.plugins import algorithms
+from diana.core.policy import Policy
+from diana.nginx.publishing import rules_key
+from diana.nginx.unicode_tables import unicode_tables
+from diana.nginx.wire_rules import ALGORITHMS, wire_rules
+from diana.stores.redis.protocol.acquire_in_lua import PRELUDE
+from diana.stores.redis.protocol.script import keeps_log, scripts
+from diana.stores.redis.store import BUDGET_US, NAMESPACE
+from diana.stores.redis.url import Address, address_from_url
+
+_SAFE = re.compile(r"[A-Za-z0-9_./-]+")
+SECRET, OPEN = 0o600, 0o644
+
+HTTP = """\
+# Written by diana export nginx. Include it once in http {{ }}.
+lua_package_path "{folder}/lua/?.lua;;";
+lua_shared_dict diana_counters {memory};
+lua_shared_dict diana_state 4m;
+lua_socket_log_errors off;
+init_by_lua_block {{ require("diana.guard").start("{folder}") }}
+init_worker_by_lua_block {{ require("diana.guard").start_worker() }}
+"""
+
+LIMIT = """\
+# Written by diana export nginx. Include it where requests are to be limited: in http { }, a server or a location.
+access_by_lua_block { require("diana.guard").access() }
+"""
+
+
+def export_nginx(policy: Policy, store: str | None, folder: Path, memory: str = "32m") -> None:
+    """ConfigError, and nothing is written, if nginx could not obey all of it."""
+    folder = folder.absolute()
+    if not _SAFE.fullmatch(str(folder)):
+        raise ConfigError(
+            f"{folder}: nginx would need quotes for this path; write one of letters, digits, dots, dashes and underscores"
+        )
+    rules = wire_rules(policy, has_store=store is not None)
+    settings = {"store": _store(policy, store)} if store is not None else {}
+    lua = folder / "lua" / "diana"
+    lua.mkdir(parents=True, exist_ok=True)
+    for source in files("diana.nginx").joinpath("lua", "diana").iterdir():
+        _write(lua / source.name, source.read_text(encoding="utf-8"))
+    _write(lua / "kernels.lua", kernels())
+    _write(lua / "unicode_tables.lua", unicode_tables())
+    _write(folder / "settings.json", json.dumps(settings, ensure_ascii=False), SECRET)
+    _write(folder / "rules.json", rules)
+    _write(folder / "limit.conf", LIMIT)
+    _write(folder / "diana.conf", HTTP.format(folder=folder, memory=memory))
+    with (folder / "lock").open("ab"):
+        pass
+
+
+def kernels() -> str:
+    """Of every algorithm whose state is a few numbers, as it stands in its file."""
+    known: Any = algorithms()
+    lines = ["-- Written by diana export nginx.", "local redis, cjson = {}, {}", PRELUDE.strip()]
+    lines += ["return {"]
+    for code in ALGORITHMS:
+        if not keeps_log(known[code]):
+            lines.append(f"{code} = {known[code].lua.strip()},")
+    return "\n".join([*lines, "}", ""])
+
+
+def _store(policy: Policy, url: str) -> dict[str, Any]:
+    address = address_from_url(url)
+    _check(address)
+    settings = policy.settings
+    namespace = settings.namespace or address.namespace or NAMESPACE
+    known = scripts()
+    login = {name: address.login[name] for name in _LOGIN if name in address.login}
+    return {
+        "servers": [_server(endpoint.host, endpoint.port) for endpoint in address.endpoints],
+        "cluster": address.kind == "cluster",
+        "login": login,
+        "budget_us": settings.store_budget_us or address.budget_us or BUDGET_US,
+        "rules_key": rules_key(namespace, settings.rules_from),
+        "sha_key": f"{namespace}:script:acquire",
+        "sha": known["acquire"].sha.decode(),
+        "acquire": known["acquire"].text.decode(),
+        "read_sha": known["read"].sha.decode(),
+        "read": known["read"].text.decode(),
+        "swap_sha": known["swap"].sha.decode(),
+        "swap": known["swap"].text.decode(),
+    }
+
+
+_LOGIN = ("username", "password", "db")
+
+
+def _check(address: Address) -> None:
+    if address.kind == "sentinel":
+        raise ConfigError(
+            "nginx does not ask sentinels; write the URL of one server, or of a cluster"
+        )
+    if address.login.get("tls"):
+        raise ConfigError(
+            "nginx speaks to the store without TLS; write redis:// or redis+cluster://, through a tunnel if need be"
+        )
+
+
+def _server(host: str, port: int) -> str:
+    if not port:
+        return host
+    # Names are looked up by nginx's own `resolver`, which knows no /etc/hosts.
+    host = "127.0.0.1" if host == "localhost" else host
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _write(path: Path, text: str, mode: int = OPEN) -> None:
+    """Whole, or not at all: nginx may be reloading."""
+    new = path.with_name(f".{path.name}.new")
+    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+    with open(descriptor, "wb") as file:
+        os.fchmod(descriptor, mode)
+        file.write(text.encode("utf-8", "surrogatepass"))
+    new.replace(path)

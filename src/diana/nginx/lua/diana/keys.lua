@@ -1,0 +1,46 @@
+-- Identities as keys, and keys as counters of the store: `diana/core/key.py` and `diana/stores/redis/protocol/wire.py`.
+local ffi = require 'ffi'
+local text = require 'diana.text'
+local unicode = require 'diana.unicode'
+local find, gsub, format = string.find, string.gsub, string.format
+
+ffi.cdef 'unsigned char *SHA256(const unsigned char *bytes, size_t length, unsigned char *digest);'
+local buffer = ffi.new 'unsigned char[32]'
+
+local LONGEST_PLAIN, LONGEST_KEY = 64, 512
+
+local keys = {}
+
+function keys.digest(value)
+  ffi.C.SHA256(value, #value, buffer)
+  return (gsub(ffi.string(buffer, 16), '.', function(one) return format('%02x', string.byte(one)) end))
+end
+
+local function is_printable(value)
+  for _, point in ipairs(text.points(value)) do
+    if unicode.is_not_printable(point) then return false end
+  end
+  return true
+end
+
+function keys.from_value(value)
+  if text.length(value) <= LONGEST_PLAIN and (not find(value, '[\128-\255]') or is_printable(value)) then return '=' .. value end
+  return '#' .. keys.digest(value)
+end
+
+function keys.from_secret(value) return '#' .. keys.digest(value) end
+
+function keys.from_parts(parts)
+  local joined = {}
+  for place, key in ipairs(parts) do joined[place] = text.length(key) .. key end
+  return table.concat(joined)
+end
+
+-- `id` is written already as the store has it.
+function keys.counter(id, key)
+  if text.length(key) > LONGEST_KEY then return id .. '#' .. keys.digest(key) end
+  if find(key, '[%%{}]') then key = gsub(gsub(gsub(key, '%%', '%%25'), '{', '%%7B'), '}', '%%7D') end
+  return id .. '|' .. key
+end
+
+return keys
