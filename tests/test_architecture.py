@@ -26,6 +26,8 @@ LAYERS = [
         "dropping",
         "places",
         "queueing",
+        "giving_back",
+        "rule_stores",
         "judge",
         "guard",
         "shedding",

@@ -130,7 +130,7 @@ class _PolicyGuard:
 
     def held(self, verdict: Verdict) -> Held:
         """`with guard.held(verdict):` renews the places that an allowed request took, as long as they are needed, and gives them back."""
-        return self._judge.held(verdict)
+        return self._judge.giving_back.held(verdict)
 
     @property
     def expired_places(self) -> int:
@@ -177,14 +177,14 @@ class Guard(_PolicyGuard):
 
     def refund(self, verdict: Verdict) -> None:
         """Take back what an allowed request was charged, as far as it still counts."""
-        for store, verb, args in self._judge.refunds(verdict):
+        for store, verb, args in self._judge.giving_back.refunds(verdict):
             getattr(store, verb)(*args)
 
     def release(self, verdict: Verdict) -> None:
         """The request is done: give back the places that it took (`algo: C`). Done twice, it is done once."""
-        for store, verb, args in self._judge.releases(verdict):
+        for store, verb, args in self._judge.giving_back.releases(verdict):
             getattr(store, verb)(*args)
-        self._judge.wake(verdict)
+        self._judge.giving_back.wake(verdict)
 
     def wait(self, request: Request) -> Verdict:
         """`check`; where a rule says so (`max_wait`), it waits for a place, first come, first served."""
@@ -211,12 +211,12 @@ class Guard(_PolicyGuard):
 
     def settle(self, verdict: Verdict, *, status: int) -> None:
         """The answer has this status: rules that do not charge it (`charge_on`) give their charge back. Once per verdict."""
-        for store, verb, args in self._judge.settlements(verdict, status):
+        for store, verb, args in self._judge.giving_back.settlements(verdict, status):
             getattr(store, verb)(*args)
 
     def settle_later(self, verdict: Verdict, *, status: int) -> None:
         """The same, without making an answer wait for a store that is elsewhere."""
-        for store, verb, args in self._judge.settlements(verdict, status):
+        for store, verb, args in self._judge.giving_back.settlements(verdict, status):
             give_back = partial(getattr(store, verb), *args)
             if hasattr(store, "asynchronous"):
                 self._later.put(give_back)
@@ -257,14 +257,14 @@ class AsyncGuard(_PolicyGuard):
 
     async def refund(self, verdict: Verdict) -> None:
         """Take back what an allowed request was charged, as far as it still counts."""
-        for store, verb, args in self._judge.refunds(verdict):
+        for store, verb, args in self._judge.giving_back.refunds(verdict):
             await getattr(asynchronous(store), verb)(*args)
 
     async def release(self, verdict: Verdict) -> None:
         """The request is done: give back the places that it took (`algo: C`). Done twice, it is done once."""
-        for store, verb, args in self._judge.releases(verdict):
+        for store, verb, args in self._judge.giving_back.releases(verdict):
             await getattr(asynchronous(store), verb)(*args)
-        self._judge.wake(verdict)
+        self._judge.giving_back.wake(verdict)
 
     async def wait(self, request: Request) -> Verdict:
         """`check`; where a rule says so (`max_wait`), it waits for a place, first come, first served."""
@@ -298,12 +298,12 @@ class AsyncGuard(_PolicyGuard):
 
     async def settle(self, verdict: Verdict, *, status: int) -> None:
         """The answer has this status: rules that do not charge it (`charge_on`) give their charge back. Once per verdict."""
-        for store, verb, args in self._judge.settlements(verdict, status):
+        for store, verb, args in self._judge.giving_back.settlements(verdict, status):
             await getattr(asynchronous(store), verb)(*args)
 
     async def settle_later(self, verdict: Verdict, *, status: int) -> None:
         """The same, without making an answer wait for a store that is elsewhere."""
-        for store, verb, args in self._judge.settlements(verdict, status):
+        for store, verb, args in self._judge.giving_back.settlements(verdict, status):
             if hasattr(store, "asynchronous"):
                 self._later.put(partial(getattr(asynchronous(store), verb), *args))
             else:

@@ -8,7 +8,6 @@ if one denies, what was charged before is given back. 4. Those in the shadow cou
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from copy import copy
 from functools import partial
@@ -22,8 +21,7 @@ from diana.core.contracts import Client, Clock, Observer, Store
 from diana.core.decision import NEVER, Decision
 from diana.core.division import Shares, share_without_registry
 from diana.core.errors import ConfigError
-from diana.core.limit import holds_places
-from diana.core.match import HERE, LEASED, Match
+from diana.core.match import Match
 from diana.core.meter import Meter
 from diana.core.plugins import plugin
 from diana.core.policy import Policy, unknown_rule
@@ -37,12 +35,14 @@ from diana.core.terms import (
 )
 from diana.core.verdict import Verdict
 from diana.dropping import DROPPED, Dropping
-from diana.places import Account, Held, Place, place_name
+from diana.giving_back import GivingBack, StoreCall
+from diana.places import Account
 from diana.queueing import Line, line_of_meter
+from diana.rule_stores import RuleStores
 from diana.shedding.activity import ProcessActivity
 from diana.shedding.gauge import GaugeState
 from diana.shedding.shedding import Shedding
-from diana.stores import asynchronous, open_store, refund_verb
+from diana.stores import asynchronous, refund_verb
 from diana.stores.arrivals import Arrivals
 from diana.stores.cancelled import decide_though_cancelled
 from diana.stores.clock import checked_clock, wall_us
@@ -54,14 +54,6 @@ REFUSED = (False, 0, NEVER, 0, 0)
 NO_RULES = Match(())
 
 _new = tuple.__new__
-
-
-class StoreCall(NamedTuple):
-    """A method of a store to call; what it gives is of no interest."""
-
-    store: Store
-    verb: str
-    args: tuple[Any, ...]
 
 
 class Look(NamedTuple):
@@ -87,47 +79,26 @@ class Judge:
         self.policy = policy
         self.clock = checked_clock(clock)
         self.observers = tuple(map(_observer, observers))
-        where = policy.settings.local_store if local_store is None else local_store
-        self.local = open_store(where)
-        self._check_fits(policy)
-        chosen = store
-        if chosen is None:  # not `or`: an empty store is false
-            chosen = os.environ.get("DIANA_STORE") or policy.settings.store
-        settings = policy.settings
-        self.shared = self.local
-        if chosen is not None:
-            self.shared = open_store(
-                chosen,
-                namespace=settings.namespace,
-                budget_us=settings.store_budget_us,
-                nodes=settings.nodes,
-                weight=settings.weight,
-                zone=self.local if hasattr(self.local, "node") else None,
-                lease=settings.lease,
-            )
-        self.one_store = self.shared is self.local
-        self.leased: Store = getattr(self.shared, "leased", self.shared)
-        """Where permits are leased; a store that knows no leases counts them as those of scope global."""
-        self.owned = [self.local] if isinstance(where, str) else []
-        if isinstance(chosen, str):
-            self.owned.append(self.shared)
-        self._warned_not_shared = chosen is not None
-        self._warn_if_not_shared()
-        self._ashared = asynchronous(self.shared)
-        self._aleased = asynchronous(self.leased)
+        self.stores = RuleStores(policy, store, local_store)
+        self.local, self.shared, self.leased = (
+            self.stores.local,
+            self.stores.shared,
+            self.stores.leased,
+        )
+        self.one_store = self.stores.are_one
+        self.owned = self.stores.owned
         self.lines = Lines()
-        self._places = {
-            id(store): Account(store, self.clock, self.lines) for store in (self.local, self.shared)
-        }
+        self.giving_back = GivingBack(self.stores, self.clock, self.lines)
         for observer in self.observers:
             if hasattr(observer, "watch"):
-                observer.watch(partial(_counts, self.shared, tuple(self._places.values())))
+                observer.watch(partial(_counts, self.shared, self.giving_back.accounts))
         self._quiet: Judge | None = None
         self.overrides = LiveOverrides()
         """Those of code."""
         stored: LiveOverrides | None = getattr(self.shared, "overrides", None)
         self.stored = LiveOverrides() if stored is None else stored
         """Those of the store."""
+        settings = policy.settings
         shares: Shares | None = getattr(self.shared, "shares", None)
         self.shares = shares or Shares(
             share_without_registry(settings.weight or 1, settings.nodes or 1)
@@ -157,31 +128,7 @@ class Judge:
 
     @property
     def expired_places(self) -> int:
-        return sum(account.expired for account in self._places.values())
-
-    def held(self, verdict: Verdict) -> Held:
-        """The places that an allowed request took, to be renewed and given back."""
-        return Held(list(self._places_of(verdict)) if verdict.allowed else [])
-
-    def _places_of(self, verdict: Verdict) -> Iterator[Place]:
-        meters = verdict.meters or verdict.match.meters
-        for rule, meter, decision in zip(verdict.rules, meters, verdict.decisions, strict=True):
-            if decision and decision.cost and holds_places(meter.algorithm):
-                account = self._places[id(self._store_of(rule))]
-                charge = (meter, decision.key, decision.cost)
-                yield Place(account, charge, charged_at(meter, decision), decision.degraded)
-
-    def releases(self, verdict: Verdict) -> Iterator[StoreCall]:
-        """What gives back the places of an allowed request."""
-        if verdict.allowed and verdict.match.holds:
-            places = [rule for rule in verdict.rules if holds_places(rule.meter.algorithm)]
-            yield from self._refunds(verdict, places)
-
-    def wake(self, verdict: Verdict) -> None:
-        """Places were given back: who waits for one looks again."""
-        if self.lines.are_used:
-            for place in self._places_of(verdict):
-                self.lines.wake(place_name(place.charge))
+        return sum(account.expired for account in self.giving_back.accounts)
 
     @property
     def quiet(self) -> Judge:
@@ -231,22 +178,10 @@ class Judge:
 
     def swap(self, policy: Policy) -> None:
         """Other rules from now on; who is being judged is judged by those it began with. What was counted stays."""
-        self._check_fits(policy)
+        self.stores.check_fits(policy)
         self.policy = policy
         self._apply_shedding()
-        self._warn_if_not_shared()
-
-    def _check_fits(self, policy: Policy) -> None:
-        """ConfigError if the local store cannot keep what a rule has to remember; it counts global ones too, should the store be lost."""
-        check = getattr(self.local, "check_meter", None)
-        if check is None:
-            return
-        for rule in policy.rules:
-            tiers = () if rule.tiers is None else rule.tiers.meters.values()
-            overrides = (one.meter for one in rule.overrides.values())
-            for meter in (rule.meter, *tiers, *overrides):
-                if rule.scope != "global" or meter.when_down == "local":
-                    _check_fit(check, meter, rule)
+        self.stores.warn_if_not_shared(policy)
 
     def _apply_shedding(self) -> None:
         lines = self.policy.settings.shed
@@ -266,34 +201,12 @@ class Judge:
     def close(self) -> None:
         self._shedding.close()
 
-    def _warn_if_not_shared(self) -> None:
-        if self._warned_not_shared:
-            return
-        for scope in ("global", "leased"):
-            if any(rule.scope == scope for rule in self.policy.rules):
-                self._warned_not_shared = True
-                log.warning(
-                    "no store is set, so rules of scope %s count on this machine only", scope
-                )
-
     def check(self, request: Request) -> Verdict:
         """Whether every rule lets the request pass; if one denies, none is charged."""
-        if self._pid != getpid():
-            self.enter_process()
-        shedding = self.shedding
-        if shedding is not None and shedding.rejecting:
-            shed = shedding.shed(request)
-            if shed is not None:
-                return self._reject(shed, request)
-        policy = self.policy
-        now = self.clock and self.clock()
-        match, charges, refusing = self._charging.charges(policy, request, now)
-        if refusing is not None:
-            return self._refuse(refusing, match, charges, now, policy, request)
-        if match.drops:
-            dropped = self._dropped(match, charges)
-            if dropped is not None:
-                return self._drop(match, dropped, charges, now, policy, request)
+        asked = self._prepare(request)
+        if asked.__class__ is Verdict:
+            return asked
+        match, charges, now, policy = asked
         if match.one_call or (self.one_store and not match.shadows):
             store = self.shared if match.shared else self.leased if match.leased else self.local
             return self._conclude(match, store.decide(charges, now), policy, request, charges)
@@ -314,25 +227,13 @@ class Judge:
         return self._conclude_some(match, decisions, policy, request, charges)
 
     async def acheck(self, request: Request) -> Verdict:
-        """The same for coroutines: it awaits the shared store."""
+        """The same for coroutines: it awaits the stores that are elsewhere."""
         if self.one_store:
             return self.check(request)
-        if self._pid != getpid():
-            self.enter_process()
-        shedding = self.shedding
-        if shedding is not None and shedding.rejecting:
-            shed = shedding.shed(request)
-            if shed is not None:
-                return self._reject(shed, request)
-        policy = self.policy
-        now = self.clock and self.clock()
-        match, charges, refusing = self._charging.charges(policy, request, now)
-        if refusing is not None:
-            return self._refuse(refusing, match, charges, now, policy, request)
-        if match.drops:
-            dropped = self._dropped(match, charges)
-            if dropped is not None:
-                return self._drop(match, dropped, charges, now, policy, request)
+        asked = self._prepare(request)
+        if asked.__class__ is Verdict:
+            return asked
+        match, charges, now, policy = asked
         if match.one_call:
             if match.shared or match.leased:
                 store = self.shared if match.shared else self.leased
@@ -352,7 +253,9 @@ class Judge:
             except BaseException:
                 # Cancelled: what was charged stands, but a place would be held for nobody.
                 if match.holds:
-                    self._release_places(match, charges, decisions)
+                    for place, decision in decisions.items():
+                        store = self.stores.of(match.rules[place])
+                        self.giving_back.release(store, [charges[place]], [decision])
                 raise
             if not all(answers):
                 for store, verb, args in self._give_back(match, charges, decisions, now):
@@ -362,35 +265,43 @@ class Judge:
             (decisions[place],) = await asynchronous(store).decide([charges[place]], now)
         return self._conclude_some(match, decisions, policy, request, charges)
 
+    def _prepare(self, request: Request) -> Any:
+        """The rules that apply, the charges, the time and the policy they are of; or a Verdict, if no store has to be asked."""
+        if self._pid != getpid():
+            self.enter_process()
+        shedding = self.shedding
+        if shedding is not None and shedding.rejecting:
+            shed = shedding.shed(request)
+            if shed is not None:
+                return self._reject(shed, request)
+        policy = self.policy
+        now = self.clock and self.clock()
+        match, charges, refusing = self._charging.charges(policy, request, now)
+        if refusing is not None:
+            return self._refuse(refusing, match, charges, now, policy, request)
+        if match.drops:
+            dropped = self._dropped(match, charges)
+            if dropped is not None:
+                return self._drop(match, dropped, charges, now, policy, request)
+        return match, charges, now, policy
+
     def _ask(
         self, store: Store, match: Match, charges: list[Charge], now: int | None
     ) -> Awaitable[list[Decision]]:
-        """A store elsewhere. Who is cancelled meanwhile may have got places: they are given back as soon as that is known."""
-        side = self._ashared if store is self.shared else self._aleased
+        """A store elsewhere."""
+        side = self.stores.in_loop[id(store)]
         if not match.holds or store is not self.shared:
             return side.decide(charges, now)
-
-        def give_back(decisions: list[Decision]) -> None:
-            if decisions and all(decisions):
-                account = self._places[id(store)]
-                Held(list(_places(account, charges, decisions))).release()
-
-        return decide_though_cancelled(side, charges, now, give_back)
-
-    def _release_places(
-        self, match: Match, charges: list[Charge], decisions: dict[int, Decision]
-    ) -> None:
-        for place, decision in decisions.items():
-            account = self._places.get(id(self._store_of(match.rules[place])))
-            if account is not None:
-                Held(list(_places(account, [charges[place]], [decision]))).release()
+        return decide_though_cancelled(
+            side, charges, now, partial(self.giving_back.release_all, store, charges)
+        )
 
     def look(self, request: Request) -> Look:
         """Which counter of which store each rule would be asked about this request."""
         now = self.clock and self.clock()
         match, charges, refusing = self._charging.charges(self.policy, request, now)
         asked = [
-            (self._store_of(rule), charge)
+            (self.stores.of(rule), charge)
             for rule, charge in zip(match.rules, charges, strict=True)
         ]
         return Look(match, asked, refusing, now)
@@ -432,40 +343,12 @@ class Judge:
         key = rule.key_from(value)
         if override is not None:
             meter = meter_with(rule.meter, override)
-            if hasattr(self.local, "check_meter"):
-                self.local.check_meter(meter)
+            self.stores.check_fit(meter)
             if rule.cost > meter.params.limit:
                 raise ConfigError(
                     f"the rule's cost {rule.cost} can never pass: the most is {meter.params.limit}; write more"
                 )
         self.overrides.set(name, key, override)
-
-    def refunds(self, verdict: Verdict) -> Iterator[StoreCall]:
-        """What takes back what an allowed request was charged."""
-        if not verdict.allowed:
-            return
-        yield from self._refunds(verdict, verdict.rules)
-
-    def settlements(self, verdict: Verdict, status: int) -> Iterator[StoreCall]:
-        """What takes back the charges of rules that do not charge answers of this status."""
-        if not verdict.allowed or not verdict.match.by_outcome:
-            return
-        not_charged = [
-            rule
-            for rule in verdict.rules
-            if rule.charge_on is not None and status not in rule.charge_on.numbers
-        ]
-        yield from self._refunds(verdict, not_charged)
-
-    def _refunds(self, verdict: Verdict, rules: Sequence[Rule]) -> Iterator[StoreCall]:
-        meters = verdict.meters or verdict.match.meters
-        for rule, meter, decision in zip(verdict.rules, meters, verdict.decisions, strict=True):
-            if decision and any(rule is one for one in rules):
-                charge = (meter, decision.key, decision.cost)
-                now = self.clock and self.clock()
-                verb = refund_verb(decision)
-                at = charged_at(meter, decision)
-                yield StoreCall(self._store_of(rule), verb, ([charge], at, now))
 
     def _decide_here(
         self, match: Match, charges: list[Charge], now: int | None
@@ -497,7 +380,7 @@ class Judge:
         """A store denied or failed: what those before it were charged comes back."""
         for place, decision in decisions.items():
             meter, key, cost = charges[place]
-            if self._store_of(match.rules[place]) is self.local:
+            if self.stores.of(match.rules[place]) is self.local:
                 self.local.refund([charges[place]], charged_at(meter, decision), now)
                 (decisions[place],) = self.local.peek([(meter, key, 0)], now)
             else:
@@ -523,7 +406,7 @@ class Judge:
             if charges[place][1] is REFUSED_KEY:
                 decisions[place] = self._denial(rule, now)
             else:
-                yield place, self._store_of(rule)
+                yield place, self.stores.of(rule)
 
     def _conclude_some(
         self,
@@ -589,7 +472,7 @@ class Judge:
         """No rule is charged; a local one before it that denies as well is the one to name."""
         asked, decisions, looked_at = [], [], []
         for rule, charge in zip(before.rules, charges, strict=True):
-            if rule.mode == "enforce" and self._store_of(rule) is self.local:
+            if rule.mode == "enforce" and self.stores.of(rule) is self.local:
                 (decision,) = self.local.peek([charge], now)
                 if decision:
                     (decision,) = self.local.peek([(charge[0], charge[1], 0)], now)
@@ -629,11 +512,6 @@ class Judge:
         at = wall_us() if now is None else now
         return Decision(REFUSED, rule.meter.params.limit, NO_IDENTITY, rule.cost, at)
 
-    def _store_of(self, rule: Rule) -> Store:
-        if rule.scope in HERE:
-            return self.local
-        return self.leased if rule.scope == LEASED else self.shared
-
     def _notify(self, verdict: Verdict) -> None:
         for observer in self.observers:
             try:
@@ -646,27 +524,6 @@ def _states(shedding: ReferenceType[Shedding]) -> list[GaugeState]:
     """For observers, which live longer than a guard and must not keep its thread alive."""
     measured = shedding()
     return [] if measured is None else measured.states()
-
-
-def _check_fit(check: Callable[[Meter], None], meter: Meter, rule: Rule) -> None:
-    try:
-        check(meter)
-    except ConfigError as error:
-        place = rule.place
-        if place is None:
-            raise
-        raise ConfigError(
-            error.message, line=place.line, column=place.column, path=f"{place.path}.{error.path}"
-        ) from None
-
-
-def _places(
-    account: Account, charges: Sequence[Charge], decisions: Sequence[Decision]
-) -> Iterator[Place]:
-    """Those that these charges took."""
-    for charge, decision in zip(charges, decisions, strict=True):
-        if decision and holds_places(charge[0].algorithm):
-            yield Place(account, charge, charged_at(charge[0], decision), decision.degraded)
 
 
 def _counts(store: Any, places: Sequence[Account]) -> dict[str, int]:

@@ -13,6 +13,7 @@ from diana.asgi import RateLimitMiddleware as AsgiMiddleware
 from diana.core.limit import Limit
 from diana.core.meter import Meter
 from diana.middleware.outcome import Outcome
+from diana.stores import asynchronous
 from diana.testing import FakeClock
 from diana.wsgi import RateLimitMiddleware as WsgiMiddleware
 from tests.middleware.calls import aask, ask, ask_wsgi, policy, scope
@@ -131,13 +132,14 @@ def test_a_give_back_does_not_delay_the_answer(valkey_url: str) -> None:
         store = f"{valkey_url}?budget=10s"
         guard = AsyncGuard(policy(LOGIN % "global"), store)
         settling = asyncio.Event()
-        real = guard._judge._ashared.refund
+        side = asynchronous(guard._judge.shared)
+        real = side.refund
 
         async def slow(*args: Any) -> None:
             await settling.wait()
             await real(*args)
 
-        guard._judge._ashared.refund = slow  # type: ignore[method-assign, assignment]
+        side.refund = slow  # type: ignore[method-assign, assignment]
         app = AsgiMiddleware(asgi_app, guard=guard)
         for _ in range(5):
             assert (await aask(app, "/200", headers=ALICE)).status == 200

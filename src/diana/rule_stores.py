@@ -1,0 +1,103 @@
+"""Where the rules of a policy count: here, in the store of the fleet, or in leases of it."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+
+from diana.core.contracts import Client, Store
+from diana.core.errors import ConfigError
+from diana.core.match import HERE, LEASED
+from diana.core.meter import Meter
+from diana.core.policy import Policy
+from diana.core.rule import Rule
+from diana.stores import asynchronous, open_store
+
+log = logging.getLogger("diana")
+
+
+class RuleStores:
+    """Opened once for a policy and all that come after it."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        store: str | Store | Client | None,
+        local_store: str | Store | None,
+    ) -> None:
+        settings = policy.settings
+        where = settings.local_store if local_store is None else local_store
+        self.local = open_store(where)
+        self._check_meter: Callable[[Meter], None] | None = getattr(self.local, "check_meter", None)
+        self.check_fits(policy)
+        chosen = store
+        if chosen is None:  # not `or`: an empty store is false
+            chosen = os.environ.get("DIANA_STORE") or settings.store
+        self.shared = self.local
+        if chosen is not None:
+            self.shared = open_store(
+                chosen,
+                namespace=settings.namespace,
+                budget_us=settings.store_budget_us,
+                nodes=settings.nodes,
+                weight=settings.weight,
+                zone=self.local if hasattr(self.local, "node") else None,
+                lease=settings.lease,
+            )
+        self.leased: Store = getattr(self.shared, "leased", self.shared)
+        """Where permits are leased; a store that knows no leases counts them as those of scope global."""
+        self.are_one = self.shared is self.local
+        self.in_loop = {
+            id(elsewhere): asynchronous(elsewhere) for elsewhere in (self.shared, self.leased)
+        }
+        """The sides of those that would block."""
+        self.owned = [self.local] if isinstance(where, str) else []
+        """Those to be closed with the guard."""
+        if isinstance(chosen, str):
+            self.owned.append(self.shared)
+        self._warned = chosen is not None
+        self.warn_if_not_shared(policy)
+
+    def of(self, rule: Rule) -> Store:
+        if rule.scope in HERE:
+            return self.local
+        return self.leased if rule.scope == LEASED else self.shared
+
+    def check_fits(self, policy: Policy) -> None:
+        """ConfigError if the local store cannot keep what a rule has to remember; it counts global ones too, should the store be lost."""
+        if self._check_meter is None:
+            return
+        for rule in policy.rules:
+            tiers = () if rule.tiers is None else rule.tiers.meters.values()
+            overrides = (one.meter for one in rule.overrides.values())
+            for meter in (rule.meter, *tiers, *overrides):
+                if rule.scope != "global" or meter.when_down == "local":
+                    _check_fit(self._check_meter, meter, rule)
+
+    def check_fit(self, meter: Meter) -> None:
+        if self._check_meter is not None:
+            self._check_meter(meter)
+
+    def warn_if_not_shared(self, policy: Policy) -> None:
+        """Once: rules that were to count for a fleet count here."""
+        if self._warned:
+            return
+        for scope in ("global", "leased"):
+            if any(rule.scope == scope for rule in policy.rules):
+                self._warned = True
+                log.warning(
+                    "no store is set, so rules of scope %s count on this machine only", scope
+                )
+
+
+def _check_fit(check: Callable[[Meter], None], meter: Meter, rule: Rule) -> None:
+    try:
+        check(meter)
+    except ConfigError as error:
+        place = rule.place
+        if place is None:
+            raise
+        raise ConfigError(
+            error.message, line=place.line, column=place.column, path=f"{place.path}.{error.path}"
+        ) from None
