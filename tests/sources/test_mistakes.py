@@ -219,7 +219,7 @@ IN_A_SETTING: list[tuple[str, int, int, str, str]] = [
     ("store:", 1, 7, "store", NO_VALUE),
     ("store: [a]", 1, 8, "store", NO_TEXT),
     ("store: carrier://x", 1, 8, "store", "there is no store for carrier://; write a URL that starts with one of "
-    "memory://, redis://, redis+cluster://, redis+sentinel://, rediss://, rediss+cluster://, rediss+sentinel://, unix://, "
+    "memory://, redis://, redis+cluster://, redis+sentinel://, rediss://, rediss+cluster://, rediss+sentinel://, shared://, unix://, "
     "valkey://, valkey+cluster://, valkey+sentinel://, valkeys://, valkeys+cluster://, valkeys+sentinel://"),
     ("local_store: memory", 1, 14, "local_store", "'memory' is no URL of a store; write one such as memory://"),
     (
