@@ -16,7 +16,6 @@ from diana.core.meter import Meter
 from diana.stores.redis.background.membership import Membership
 from diana.stores.redis.connection.breaker import Breaker
 from diana.stores.redis.connection.budget import Budget
-from diana.stores.redis.decide import JobSteps, WaitForServers
 from diana.stores.redis.deny_cache import DenyCache
 from diana.stores.redis.fallback import Fallback
 from diana.stores.redis.jobs import ExchangeJob, Job
@@ -29,6 +28,7 @@ from diana.stores.redis.notices import Notices
 from diana.stores.redis.protocol.commands import Exchange
 from diana.stores.redis.protocol.failures import Failure, Overrun
 from diana.stores.redis.protocol.wire import Plans
+from diana.stores.redis.routing import JobSteps, WaitForServers
 from diana.stores.redis.url import Endpoint
 from tests.simulation.store import SimulatedStore
 from tests.simulation.world import BEGIN_US, Network, World

@@ -9,8 +9,8 @@ is sent their answers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 from diana.core.charge import ONE, Charges, charged_at
 from diana.core.contracts import State
@@ -21,7 +21,6 @@ from diana.core.meter import Meter
 from diana.stores.clock import wall_us
 from diana.stores.redis.background.keeper import Keeper
 from diana.stores.redis.connection.client import ClientKeeper
-from diana.stores.redis.connection.topology import slot_of_key
 from diana.stores.redis.deny_cache import DenyCache
 from diana.stores.redis.fallback import Fallback
 from diana.stores.redis.jobs import AnyServer, AskJob, ExchangeJob, Job
@@ -38,21 +37,13 @@ from diana.stores.redis.protocol.failures import (
     failure_from_script,
 )
 from diana.stores.redis.protocol.wire import Plans, decisions_from_wire, states_from_wire
+from diana.stores.redis.routing import Group, JobSteps, Routing
 
 UNREADABLE = (TypeError, ValueError, IndexError)
 """Raised by reading what no script of ours has said."""
 UNREACHABLE = NoConnection("the store is unreachable")
 
-T = TypeVar("T")
-
 _new = tuple.__new__
-
-
-class WaitForServers:
-    """Until it is known for the first time which servers there are, at most for the budget."""
-
-
-JobSteps = Generator[Sequence[Job] | WaitForServers, list[Any], T]
 
 
 class Question(NamedTuple):
@@ -64,15 +55,6 @@ class Question(NamedTuple):
     """When, by the clock here or the one given."""
 
 
-class Group(NamedTuple):
-    """The counters of a request that one script call can decide: those of one server, in a cluster of one slot."""
-
-    server: AnyServer | None
-    places: list[int]
-    charges: Charges
-    keys: list[bytes]
-
-
 class Charged(NamedTuple):
     """A charge that was made."""
 
@@ -82,7 +64,7 @@ class Charged(NamedTuple):
     """Because the store was lost."""
 
 
-class Decider:
+class Decider(Routing):
     def __init__(
         self,
         keeper: Keeper | ClientKeeper,
@@ -91,9 +73,8 @@ class Decider:
         fallback: Fallback,
         count: Callable[..., None],
     ) -> None:
-        self._keeper = keeper
+        super().__init__(keeper)
         self._keeper_settles = keeper.settles
-        self._topology = keeper.topology
         self._plans = plans
         self._deny_cache = deny_cache
         self._fallback = fallback
@@ -258,12 +239,6 @@ class Decider:
             return denied
         return (yield from self._decide(charges, keys, asked, now))
 
-    def _wait_for_servers(self) -> JobSteps[None]:
-        """Once in the life of a store, and once more in a forked child."""
-        if not self._keeper.has_looked:
-            self._keeper.ensure()
-            yield WaitForServers()
-
     def _denied(self, charges: Charges, keys: list[bytes], asked: int) -> list[Decision] | None:
         if not self._deny_cache:
             return None
@@ -271,33 +246,6 @@ class Decider:
         if denied is not None:
             self._count("deny_cache_hits")
         return denied
-
-    def _slot_of(self, key: bytes) -> int:
-        return slot_of_key(key) if self._topology.has_slots else 0
-
-    def _server_of(self, key: bytes) -> AnyServer | None:
-        """None if no server has it, or the one that has it is lost."""
-        server = self._topology.server_of_slot(self._slot_of(key))
-        if server is None or server.is_lost:
-            self._keeper.ensure()
-            return None
-        return server
-
-    def _groups(self, charges: Charges, keys: list[bytes]) -> list[Group]:
-        by_slot: dict[int, list[int]] = {}
-        for place, key in enumerate(keys):
-            by_slot.setdefault(self._slot_of(key), []).append(place)
-        if len(by_slot) == 1:
-            return [Group(self._server_of(keys[0]), list(range(len(keys))), charges, keys)]
-        return [
-            Group(
-                self._server_of(keys[places[0]]),
-                places,
-                [charges[place] for place in places],
-                [keys[place] for place in places],
-            )
-            for places in by_slot.values()
-        ]
 
     def _ask(self, word: str, groups: Sequence[Group], now: int | None) -> JobSteps[list[Any]]:
         """Of each group its decisions and the states in which counters denied, or what went wrong. All side by side."""
@@ -324,28 +272,6 @@ class Decider:
                 server.clock, keys, meters, change, now, budget, asking
             ),
         )
-
-    def _carry_out(self, jobs: Sequence[Job]) -> JobSteps[list[Any]]:
-        if not jobs:
-            return []
-        answers = yield jobs
-        return (yield from self._follow(jobs, answers))
-
-    def _follow(self, jobs: Sequence[Job], answers: Sequence[Any]) -> JobSteps[list[Any]]:
-        """What was sent elsewhere goes there, once."""
-        again: dict[int, Job] = {}
-        for place, answer in enumerate(answers):
-            if isinstance(answer, Moved):
-                self._keeper.look_around()
-                other = self._topology.server_at(answer.endpoint)
-                if other is not None and not other.is_lost:
-                    again[place] = jobs[place]._replace(server=other, asking=answer.asking)
-        answers = list(answers)
-        if again:
-            replies = yield list(again.values())
-            for place, reply in zip(again, replies, strict=True):
-                answers[place] = reply
-        return answers
 
     def _read(self, reply: Any, server: AnyServer, group: Group) -> Any:
         """Decisions and states, or what went wrong."""

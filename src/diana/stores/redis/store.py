@@ -32,7 +32,7 @@ from diana.stores.redis.connection.budget import Budget
 from diana.stores.redis.connection.client import ClientKeeper
 from diana.stores.redis.connection.opening import opening
 from diana.stores.redis.counts import Counts
-from diana.stores.redis.decide import Charged, Decider, JobSteps, WaitForServers
+from diana.stores.redis.decide import Charged, Decider
 from diana.stores.redis.deny_cache import DenyCache
 from diana.stores.redis.fallback import Fallback
 from diana.stores.redis.jobs import Job, asend, running_loop, send
@@ -40,6 +40,7 @@ from diana.stores.redis.leases.decide import LeaseDecider
 from diana.stores.redis.leases.side import LeaseSide
 from diana.stores.redis.leases.store import LeasedStore
 from diana.stores.redis.protocol.wire import Plans
+from diana.stores.redis.routing import JobSteps, WaitForServers
 from diana.stores.redis.url import Address, address_from_url, namespace_from_spelling
 
 BUDGET_US = 50_000
