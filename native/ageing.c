@@ -297,8 +297,8 @@ void age_plan(struct table *t)
 
 void age_make_room(struct table *t, int64_t now, int at_any_price)
 {
-    uint32_t owner = t->owner[0].ranked[CROWD];
-    if (t->head->owners == 0 || !owner_is_there(t, owner)) {
+    uint32_t owner = t->head->owners > 0 ? t->owner[0].ranked[CROWD] : MOST_OWNERS;
+    if (!owner_is_there(t, owner)) {
         t->broken = 1;
         return;
     }
@@ -364,6 +364,8 @@ void age_tend(struct table *t, int64_t now)
             break;
         commit(t);
     }
+    if (t->journal == NULL && t->head->keys == 0 && t->slots > 1024)
+        table_shrink(t);
     age_plan(t);
     commit(t);
 }

@@ -236,7 +236,10 @@ static PyObject *counters_clear(PyObject *object, PyObject *unused)
         if (!lock_all(self, UINT64_C(1) << shard))
             return NULL;
         struct table *t = &self->zone.table[shard];
-        table_empty(t);
+        if (t->journal == NULL)
+            table_shrink(t);
+        else
+            table_empty(t);
         commit(t);
         release_all(self, UINT64_C(1) << shard);
     }

@@ -111,7 +111,8 @@ static int prepare(PyObject *module)
         type_from(module, &kit->counters, &counters_spec, "Counters") < 0 ||
         type_from(module, &kit->binding, &binding_spec, NULL) < 0)
         return -1;
-    if (PyModule_AddIntConstant(module, "SHARES", SHARES) < 0 ||
+    if (PyModule_AddIntConstant(module, "INTERFACE", 1) < 0 ||
+        PyModule_AddIntConstant(module, "SHARES", SHARES) < 0 ||
         PyModule_AddIntConstant(module, "SMALLEST", (long)SMALLEST_ZONE) < 0 ||
         PyModule_AddIntConstant(module, "BUCKET", BUCKET) < 0 ||
         PyModule_AddIntConstant(module, "WINDOW", WINDOW) < 0 ||

@@ -177,6 +177,20 @@ void table_free_private(struct table *t)
     memset(t, 0, sizeof *t);
 }
 
+/* The last key is gone: what a flood took is given back. */
+void table_shrink(struct table *t)
+{
+    uint32_t *buckets = realloc(t->bucket, 16 * sizeof t->bucket[0]);
+    if (buckets != NULL)
+        t->bucket = buckets;
+    free(t->slot);
+    free(t->owner);
+    t->slot = NULL;
+    t->owner = NULL;
+    t->slots = t->owners = 0;
+    table_empty(t);
+}
+
 static void *grown(void *array, size_t count, size_t size)
 {
     return count > SIZE_MAX / size ? NULL : realloc(array, count * size);

@@ -136,6 +136,7 @@ static inline void commit(struct table *t)
 int table_init_private(struct table *t, uint32_t most_keys);
 void table_free_private(struct table *t);
 void table_empty(struct table *t);
+void table_shrink(struct table *t);
 /* Room for so many more slots; -1 if there is no memory. */
 int table_reserve(struct table *t, uint32_t slots, int64_t now);
 uint32_t table_find(struct table *t, struct hash hash);

@@ -10,6 +10,7 @@ from diana.core.meter import Family, Meter
 Body = bytearray | memoryview
 """Of a zone: memory that can be written."""
 
+INTERFACE: int
 SHARES: int
 SMALLEST: int
 BUCKET: int

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from diana._native import Terms
 
 SWITCH = "DIANA_NATIVE"
+INTERFACE = 1
+"""Of the C part; another number with every change of what it offers. In a working copy it may be older than what calls it."""
 
 
 @cache
@@ -43,7 +45,10 @@ def _loaded() -> tuple[ModuleType | None, str]:
     try:
         from diana import _native
     except ImportError as error:
-        return None, "built without a C compiler" if error.name else f"diana._native: {error}"
+        is_there = (error.path or "").endswith((".so", ".pyd"))
+        return None, f"{error}" if is_there else "built without a C compiler"
+    if getattr(_native, "INTERFACE", 0) != INTERFACE:
+        return None, "the C part is of another version; install Diana again"
     _native.setup(Decision, CostError, KeyTypeError, terms_of, os.urandom(16), EPOCH_OFFSET_US)
     return _native, ""
 
