@@ -23,7 +23,6 @@ def name(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
         limiter = Limiter("2/hour", store=f"shared://{name}?size=4m", name="login")
         for key in ("alice", "bob", "carol"):
             limiter.take(key)
-        monkeypatch.delenv("DIANA_NATIVE")
         yield name
 
 

@@ -21,7 +21,10 @@ from diana.core.errors import ConfigError, StoreError
 )
 @format_option
 def zone(name: str, empty: bool, remove: bool, form: str) -> None:
-    """Show the zone shared://NAME of this user: how full it is, of what kind, and which limits use it."""
+    """Show a zone of shared memory, empty it, or remove it.
+
+    The zone shared://NAME of this user: how full it is, of what kind, and which limits use it.
+    """
     if empty and remove:
         raise click.UsageError("write --empty or --remove")
     name = name.removeprefix("shared://").partition("?")[0]
