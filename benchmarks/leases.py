@@ -36,7 +36,7 @@ from tests.stores.redis.leases.fleet import (
 
 RPU = 10_000
 ROUNDS = 3
-"""Of real fleets: a busy machine keeps the threads that ask ahead of need waiting, so the best is told; too many would be too many in any."""
+"""Of real fleets: a busy machine keeps the threads that ask ahead of need waiting, so the best is told; too many would be so in any."""
 FLEETS = (4, 32, 256)
 ANY = Request("GET", "/")
 
