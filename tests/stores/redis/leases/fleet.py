@@ -27,6 +27,8 @@ class Admission(NamedTuple):
 
 
 class Tally(NamedTuple):
+    asked: list[float]
+    """When it was asked, in vain or not."""
     admissions: list[Admission]
     decisions: int
     trips: int
@@ -95,6 +97,7 @@ def _node(url: str, code: str, rpu: int, pipe: Connection) -> None:
     pipe.send("ready")
     begin, end, per_second = pipe.recv()
     admissions: list[Admission] = []
+    attempts: list[float] = []
     time.sleep(max(0.0, begin - time.monotonic()))
     owed, last = 0.0, begin
     while (now := time.monotonic()) < end:
@@ -103,19 +106,30 @@ def _node(url: str, code: str, rpu: int, pipe: Connection) -> None:
         last = now
         for _ in range(int(owed)):
             asked = time.monotonic()
+            attempts.append(asked)
             if guard.check(ANY):
                 admissions.append(Admission(asked, time.monotonic()))
         owed -= int(owed)
         time.sleep(TICK)
     counts = store.counts()
     guard.close()
-    pipe.send(Tally(admissions, counts["decisions"], counts["trips"], counts["degraded"]))
+    pipe.send(Tally(attempts, admissions, counts["decisions"], counts["trips"], counts["degraded"]))
     pipe.recv()
 
 
 def _answer(pipe: Any, seconds: float) -> Any:
     assert pipe.poll(seconds)
     return pipe.recv()
+
+
+def could_pass(run: Run, code: str, rpu: int) -> int:
+    """What one counter would let pass that is asked at the same moments."""
+    meter = policy(code, rpu).rules[0].meter
+    state, passed = None, 0
+    for asked in sorted(asked for node in run.nodes for asked in node.asked):
+        state, outcome = meter.decide(state, meter.params, 1, int(asked * 1_000_000))
+        passed += outcome[0]
+    return passed
 
 
 def most_within(admissions: Sequence[Admission], seconds: float) -> int:

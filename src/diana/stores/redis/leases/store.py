@@ -24,15 +24,19 @@ class LeasedStore:
         self.asynchronous = AsyncLeasedStore(store)
 
     def bind(self, meter: Meter, clock: Clock | None = None) -> Take:
+        store = self._store
+
         def take(key: str, cost: int = 1) -> Decision:
             """Charge the key; the Decision is true if it may pass."""
+            if clock is None:
+                if store.pid != getpid():
+                    store.leases()  # of this process
+                decision = store.lease_table.take(meter, key, cost)
+                if decision is not None:
+                    return decision
             return self.decide([(meter, key, cost)], clock and clock())[0]
 
         return take
-
-    def at_hand(self, charges: Charges) -> list[Decision] | None:
-        """Decided here, without a trip; None: `decide`."""
-        return self._store.lease_decider().table.at_hand(charges)
 
     def decide(self, charges: Charges, now: int | None = None) -> list[Decision]:
         store = self._store

@@ -94,18 +94,23 @@ class LeaseTable:
 
     def at_hand(self, charges: Charges) -> list[Decision] | None:
         """All decided from leases, without a trip. None: some must be asked for, and nothing was taken."""
+        if len(charges) == 1:
+            decision = self.take(*charges[0])
+            return None if decision is None else [decision]
+        with self._lock:
+            return self._several_at_hand(charges, self.clock())
+
+    def take(self, meter: Meter, key: str, cost: int) -> Decision | None:
+        """The same for one."""
+        if cost is not ONE:
+            checked_cost(cost)
         for _ in self._taken:
             try:
                 now = self._clock_ns() // 1_000
-                if len(charges) != 1:
-                    return self._several_at_hand(charges, now)
-                meter, key, cost = charges[0]
                 leases = self._by_meter.get(meter)
                 lease = None if leases is None else leases.get(key)
                 if lease is None:
                     return None
-                if cost is not ONE:
-                    checked_cost(cost)
                 # Lease.take and the like, written out: the calls would cost as much as all the rest.
                 lease.wanted += cost
                 left = lease.permits - cost
@@ -128,7 +133,8 @@ class LeaseTable:
             finally:
                 self._release()
             break
-        return [_new(Decision, (outcome, meter.params.limit, key, cost, at, False))]
+        decision: Decision = _new(Decision, (outcome, meter.params.limit, key, cost, at, False))
+        return decision
 
     def _several_at_hand(self, charges: Charges, now: int) -> list[Decision] | None:
         leases = [self._lease(meter, key) for meter, key, _ in charges]
