@@ -9,8 +9,9 @@ from time import monotonic
 import pytest
 
 from diana import Limiter
-from diana.core.charge import Charge
+from diana.core.charge import Charge, charged_at
 from diana.core.decision import Decision
+from diana.core.limit import holds_places
 from diana.core.meter import Meter
 from diana.core.plugins import algorithms
 from diana.stores.memory import MemoryStore
@@ -59,7 +60,10 @@ def test_100_000_requests_on_a_limit_of_ten_per_minute(redis7: Server) -> None:
     assert 11 <= len(asked) <= 2 * most
 
 
-@pytest.mark.parametrize("code", algorithms())
+TELL_A_TIME = [code for code, one in algorithms().items() if not holds_places(one)]
+
+
+@pytest.mark.parametrize("code", TELL_A_TIME)
 def test_nobody_is_blocked_for_longer_than_their_retry_after(code: str, store: RedisStore) -> None:
     options = {"burst": 9} if code == "LB" else {}
     charges = [Charge(meter("retry", code, 10, MINUTE_US, **options), "k")]
@@ -71,6 +75,18 @@ def test_nobody_is_blocked_for_longer_than_their_retry_after(code: str, store: R
     assert store.counts()["deny_cache_hits"] == hits + 1
     assert store.decide(charges, BEGIN_US + retry_us)[0]
     assert store.counts()["deny_cache_hits"] == hits + 1
+
+
+def test_a_denial_for_want_of_a_place_is_not_remembered(store: RedisStore) -> None:
+    charge = Charge(meter("place", "C", 1, MINUTE_US), "k")
+    beside = Charge(meter("beside", rpu=5), "k")
+    (taken,) = store.decide([charge], BEGIN_US)
+    hits = store.counts()["deny_cache_hits"]
+    for _ in range(3):
+        assert not all(store.decide([charge, beside], BEGIN_US))
+    assert store.counts()["deny_cache_hits"] == hits, "a place may be free by now"
+    store.refund([charge], charged_at(charge.meter, taken), BEGIN_US)
+    assert all(store.decide([charge, beside], BEGIN_US))
 
 
 def test_only_costs_at_least_as_high_are_denied_without_asking(store: RedisStore) -> None:

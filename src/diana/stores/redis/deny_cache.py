@@ -100,7 +100,7 @@ class DenyCache:
         beside = {
             key: decision.outcome
             for key, decision in zip(keys, decisions, strict=True)
-            if key not in states
+            if key not in states and decision  # a denial that may not last is not told again
         }
         with self._lock:
             for key, decision in zip(keys, decisions, strict=True):
