@@ -4,4 +4,9 @@ config.py    a configuration file as a tree of directives
 keys.py      what nginx counts by, as actors
 zones.py     what it counts in
 importing.py `limit_req` and `limit_conn` as a rules file, and what could not be translated
+
+wire_rules.py     rules as JSON that Lua reads, or why nginx could not obey them
+unicode_tables.py what Lua has to know of characters
+exporting.py      the folder that nginx includes; its Lua is in lua/
+publishing.py     rules in the store, for nginx to read
 """
