@@ -125,13 +125,16 @@ class RedisSource:
     def _read(self, key: str | None = None) -> Edition:
         name = key or self._key
         client = self._servers.connected()
+        too_large = SourceError(
+            f"the key {name} holds more than {LARGEST_BYTES:,} bytes; split the rules"
+        )
         if client.strlen(name) > LARGEST_BYTES:
-            raise SourceError(
-                f"the key {name} holds more than {LARGEST_BYTES:,} bytes; split the rules"
-            )
+            raise too_large
         text = client.get(name)
         if text is None:
             raise SourceError(f"there is no key {name}")
+        if len(text) > LARGEST_BYTES:  # it was replaced in between
+            raise too_large
         return Edition(text, sha256(text).hexdigest()[:12])
 
     def _subscribed(self) -> Any:
