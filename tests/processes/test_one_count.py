@@ -129,7 +129,11 @@ def zone() -> Iterator[str]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("command", [GUNICORN, UVICORN, GRANIAN], ids=lambda words: words[0])
+@pytest.mark.parametrize(
+    "command",
+    [GUNICORN, [*GUNICORN, "--preload"], UVICORN, GRANIAN],
+    ids=["gunicorn", "gunicorn --preload", "uvicorn", "granian"],
+)
 def test_four_workers_admit_exactly_the_limit(
     tmp_path: Path, zone: str, command: list[str], kind: str
 ) -> None:
