@@ -56,6 +56,27 @@ def remaining(url: str, *which: str) -> int:
     return found
 
 
+def test_places(redis7: Server) -> None:
+    redis7.ask("FLUSHALL")
+    rules = "{url: /, rules: [{name: jobs, actor: account, algo: C, most: 2, scope: global}]}"
+    guard = Guard(rules_from_bytes(rules.encode()), f"{redis7.url}?budget=10s")
+    assert guard.check(request())
+    until(lambda: run("peek", redis7.url, "jobs", "alice").exit_code == 0, "it is published")
+    assert remaining(redis7.url, "jobs", "alice") == 0
+    assert guard.check(request())
+    assert "denied, all places are taken" in said("peek", redis7.url, "jobs", "alice")
+    told = json.loads(said("peek", redis7.url, "jobs", "alice", "--format", "json"))
+    assert told["retry_after"] is None
+    assert "jobs: 3 at once for alice" in said(
+        "override", redis7.url, "jobs", "alice", "--rpu", "3"
+    )
+    assert "3 at once, an override" in said("peek", redis7.url, "jobs", "alice")
+    said("override", redis7.url, "jobs", "alice", "--remove")
+    assert "unblocked" in said("unblock", redis7.url, "jobs", "alice")
+    assert remaining(redis7.url, "jobs", "alice") == 1
+    guard.close()
+
+
 def test_where_a_client_stands(redis7: Server, guard: Guard) -> None:
     guard.check(request())
     assert remaining(redis7.url, NAME, "alice") == 1, (

@@ -7,13 +7,14 @@ import signal
 import subprocess
 import sys
 from threading import Barrier, Event, Thread
+from typing import Any
 
 import pytest
 
 from diana import Limiter
 from diana.core.charge import Charge
 from diana.core.errors import KeyTypeError
-from diana.core.limit import Limit
+from diana.core.limit import Limit, holds_places
 from diana.core.meter import meter_from_limit
 from diana.core.plugins import algorithms
 from diana.stores.memory import MemoryStore, storable
@@ -21,16 +22,22 @@ from diana.stores.memory.in_python import MemoryStore as InPython
 from diana.testing import FakeClock, store_contract
 
 BEGIN_US = 1_700_000_000_000_000
-MANY = {"LB": {"burst": 49_999}}
+MANY: dict[str, dict[str, Any]] = {"LB": {"burst": 49_999}}
 
 
 def test_it_keeps_the_contract() -> None:
     store_contract(MemoryStore)
 
 
+def a_day(number: int, code: str) -> str:
+    """A limit as this algorithm counts: so many a day, or so many at once."""
+    return f"{number} at once" if holds_places(algorithms()[code]) else f"{number}/day"
+
+
 @pytest.mark.parametrize("code", algorithms())
 def test_eight_threads_never_admit_one_too_many(code: str) -> None:
-    limiter = Limiter("50000/day", algo=code, clock=FakeClock(BEGIN_US), **MANY.get(code, {}))  # type: ignore[arg-type]
+    options: dict[str, Any] = MANY.get(code, {})
+    limiter = Limiter(a_day(50_000, code), algo=code, clock=FakeClock(BEGIN_US), **options)
     passed = [0] * 8
     start = Barrier(8)
 
@@ -73,8 +80,9 @@ def test_a_denial_by_the_second_limit_leaves_the_first_untouched_under_threads(c
 @pytest.mark.parametrize("code", algorithms())
 def test_a_flood_of_strangers_does_not_free_a_blocked_key(code: str) -> None:
     clock = FakeClock(BEGIN_US)
-    options = {"burst": 2} if code == "LB" else {}
-    limiter = Limiter("3/day", algo=code, clock=clock, store="memory://?max_keys=100", **options)  # type: ignore[arg-type]
+    known: dict[str, dict[str, Any]] = {"LB": {"burst": 2}, "C": {"hold": "1d"}}
+    options, store = known.get(code, {}), "memory://?max_keys=100"
+    limiter = Limiter(a_day(3, code), algo=code, clock=clock, store=store, **options)
     while limiter.take("blocked"):
         pass
     for number in range(5_000):

@@ -11,12 +11,18 @@ import click
 from diana.cli.counters import counter_arguments, opened_tool
 from diana.core.duration import micros_from_spelling
 from diana.core.errors import ConfigError
+from diana.core.limit import Places
 from diana.core.terms import Override, meter_with
 
 
 @click.command()
 @counter_arguments
-@click.option("--rpu", type=click.IntRange(1), default=None, help="Requests per the rule's unit.")
+@click.option(
+    "--rpu",
+    type=click.IntRange(1),
+    default=None,
+    help="Requests per the rule's unit; of a rule of places, so many at once.",
+)
 @click.option("--burst", type=click.IntRange(0), default=None, help="If the algorithm has one.")
 @click.option(
     "--for", "duration", default=None, help="For how long, such as 1h. [default: without end]"
@@ -52,7 +58,8 @@ def override(
     end = "without end"
     if until is not None:
         end = f"until {datetime.fromtimestamp(until, UTC):%Y-%m-%d %H:%M:%S} UTC"
-    click.echo(f"{rule}: {rpu} per unit for {' '.join(values)}, {end}")
+    unit = "at once" if isinstance(counter.rule.meter.limit, Places) else "per unit"
+    click.echo(f"{rule}: {rpu} {unit} for {' '.join(values)}, {end}")
 
 
 def _seconds(duration: str) -> float:
