@@ -28,6 +28,7 @@ RACES = {
     "leases": "permits that are leased: what a decision costs, and what a fleet uses of its limit",
     "loss": "how long requests are held when the store is lost, and what a fleet admits meanwhile",
     "gateway": "the gateway against a bare pass-through of itself; needs wrk",
+    "nginx": "limiting in nginx: bare, limit_req, Lua with local rules and with Redis; needs wrk",
     "attacks": "what attackers cost the gateway, and what other clients notice",
     "swap": "ten thousand rules changed while requests are served",
     "web": "a web application bare and behind limiters, in memory and on Redis; needs wrk",

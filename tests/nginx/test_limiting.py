@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import count
 from pathlib import Path
 
 import httpx
@@ -32,13 +33,13 @@ limits:
 """
 
 
-def passed_by_nginx(nginx: LimitingNginx, count: int, path: str = "/buy?sku=7") -> int:
+def passed_by_nginx(nginx: LimitingNginx, times: int, path: str = "/buy?sku=7") -> int:
     """How many of so many concurrent requests pass; each is answered with 200 or 503."""
 
     async def ask() -> int:
         limits = httpx.Limits(max_connections=AT_ONCE)
         async with httpx.AsyncClient(limits=limits, timeout=60) as client:
-            replies = await asyncio.gather(*[client.get(nginx.url + path) for _ in range(count)])
+            replies = await asyncio.gather(*[client.get(nginx.url + path) for _ in range(times)])
         statuses = [reply.status_code for reply in replies]
         assert set(statuses) <= {200, 503}, nginx.log
         return statuses.count(200)
@@ -46,10 +47,10 @@ def passed_by_nginx(nginx: LimitingNginx, count: int, path: str = "/buy?sku=7") 
     return asyncio.run(ask())
 
 
-def passed_by_python(guard: Guard, count: int) -> int:
+def passed_by_python(guard: Guard, times: int) -> int:
     request = Request("GET", "/buy", query="sku=7", peer="127.0.0.1")
     with ThreadPoolExecutor(AT_ONCE) as threads:
-        return sum(bool(verdict) for verdict in threads.map(guard.check, [request] * count))
+        return sum(bool(verdict) for verdict in threads.map(guard.check, [request] * times))
 
 
 def guard_of(rules: str, folder: Path) -> Guard:
@@ -93,16 +94,15 @@ def test_a_denial_of_one_slot_gives_back_what_another_has_charged(cluster: Clust
     with LimitingNginx(rules) as nginx:
         assert passed_by_nginx(nginx, 5) == 1
 
-        def left() -> str:
-            header = httpx.get(f"{nginx.url}/buy?sku=never{left.asked}").headers["RateLimit"]
-            left.asked += 1
-            return header
+        looks = count()
 
-        left.asked = 0
-        # One of the five has passed, and so does each that looks.
-        until(
-            lambda: f'"everyone";r={LIMIT - 1 - left.asked - 1}' in left(), "the charges are back"
-        )
+        def is_back() -> bool:
+            # One of the five has passed, and so does each that looks.
+            look = next(looks)
+            told = httpx.get(f"{nginx.url}/buy?sku=another{look}", timeout=60).headers["RateLimit"]
+            return f'"everyone";r={LIMIT - 2 - look};' in told
+
+        until(is_back, "what was charged is given back")
 
 
 @pytest.fixture(scope="module")
@@ -155,7 +155,7 @@ limits:
 
 def test_a_reload_under_load_loses_no_count(redis7: Server) -> None:
     redis7.ask("FLUSHALL")
-    limit, count = 150, 400
+    limit, times = 150, 400
     rules = SHARED.format(store=redis7.url, limit=limit, algo="W") + (
         f"      - {{name: here, unit: day, rpu: {limit + 20}, algo: W}}\n"
     )
@@ -165,7 +165,7 @@ def test_a_reload_under_load_loses_no_count(redis7: Server) -> None:
             limits=httpx.Limits(max_connections=AT_ONCE, max_keepalive_connections=0), timeout=60
         ) as client:
             replies, _ = await asyncio.gather(
-                asyncio.gather(*[client.get(nginx.url + "/?sku=1") for _ in range(count)]), reload()
+                asyncio.gather(*[client.get(nginx.url + "/?sku=1") for _ in range(times)]), reload()
             )
         return [reply.status_code for reply in replies].count(200)
 

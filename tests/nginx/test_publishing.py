@@ -91,6 +91,19 @@ def test_a_rule_changed_by_push_is_obeyed_by_nginx(redis7: Server, file: Path) -
         assert limit_of(nginx) == '"everyone";q=7;w=86400'
 
 
+def test_overrides_of_the_store_are_obeyed_by_nginx(redis7: Server, file: Path) -> None:
+    file.write_text(
+        f"store: {redis7.url}\nlimits: [{{url: /, rules: [{{name: each, actor: ip, unit: day, rpu: 5, scope: global}}]}}]"
+    )
+    with LimitingNginx(file.read_text(), workers=1) as nginx, publishing(file):
+        assert limit_of(nginx) == '"each";q=5;w=86400'
+        one = (redis7.url, "each", "127.0.0.1", "--rules", str(file))
+        run("override", *one, "--rpu", "9")
+        until(lambda: limit_of(nginx) == '"each";q=9;w=86400', "nginx obeys the override")
+        run("override", *one, "--remove")
+        until(lambda: limit_of(nginx) == '"each";q=5;w=86400', "nginx obeys the rule again")
+
+
 def test_rules_come_back_after_a_flush(redis7: Server, file: Path) -> None:
     with publishing(file):
         redis7.ask("FLUSHALL")

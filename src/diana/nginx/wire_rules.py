@@ -22,6 +22,7 @@ from diana.core.meter import Meter
 from diana.core.policy import Policy, Settings
 from diana.core.roster import Roster
 from diana.core.rule import Body, Place, Rule
+from diana.core.terms import LiveOverrides
 from diana.core.url import Url
 from diana.middleware.fields import AT_ONCE, policy_item, policy_name, quoted
 from diana.stores.redis.protocol.script import keeps_log, wire_limit
@@ -34,8 +35,11 @@ ACTORS = ("all", "ip", "host", "path", "header", "query", "cookie", "segment", "
 DEFAULT_IDENTITY = {"account": "header X-Account-Id", "device": "header X-Device-Id"}
 
 
-def wire_rules(policy: Policy, has_store: bool = True) -> str:
-    """ConfigError if a rule says what nginx cannot obey to the letter. Without a store, rules of scope global count in nginx."""
+def wire_rules(policy: Policy, has_store: bool = True, stored: LiveOverrides | None = None) -> str:
+    """ConfigError if a rule says what nginx cannot obey to the letter. Without a store, rules of scope global count in nginx.
+
+    `stored`: overrides that stand in the store.
+    """
     if not has_store:
         rules = [
             replace(rule, scope="local") if rule.scope == "global" else rule
@@ -61,7 +65,7 @@ def wire_rules(policy: Policy, has_store: bool = True) -> str:
         },
         "phrases": {str(status.value): status.phrase for status in HTTPStatus},
         "exempt": [{"url": _url(url), "block": block} for url, block in policy.exempt],
-        "rules": [_rule(rule, settings) for rule in policy.rules],
+        "rules": [_rule(rule, settings, stored or LiveOverrides()) for rule in policy.rules],
     }
     if "tier" in settings.identity:
         document["tier"] = _identity("tier", settings)
@@ -128,7 +132,7 @@ def _where(place: Place | None) -> str:
     return "" if place is None else f"line {place.line}, column {place.column}: "
 
 
-def _rule(rule: Rule, settings: Settings) -> dict[str, Any]:
+def _rule(rule: Rule, settings: Settings, stored: LiveOverrides) -> dict[str, Any]:
     found: dict[str, Any] = {
         "name": rule.name,
         "quoted": quoted(rule.name),
@@ -158,15 +162,26 @@ def _rule(rule: Rule, settings: Settings) -> dict[str, Any]:
         found["tiers"] = {tier: _meter(rule, meter, settings) for tier, meter in tiers}
     if rule.overrides:
         found["overrides"] = {
-            key: {
-                "meter": _meter(rule, one.meter, settings),
-                **({} if one.until_us is None else {"until_us": one.until_us}),
-            }
+            key: _override(rule, one.meter, one.until_us, settings)
             for key, one in rule.overrides.items()
+        }
+    if rule.name in stored.by_rule:
+        # One that is not for this algorithm changes nothing.
+        found["stored"] = {
+            key: _override(rule, meter, live.until_us, settings)
+            for key, live in stored.by_rule[rule.name].items()
+            if (meter := live.make_ready(rule.meter)) is not None
         }
     for name, rosters in (("allow", rule.allow), ("only", rule.only)):
         if rosters:
             found[name] = [_roster(roster, rule.url, settings) for roster in rosters]
+    return found
+
+
+def _override(rule: Rule, meter: Meter, until_us: int | None, settings: Settings) -> dict[str, Any]:
+    found: dict[str, Any] = {"meter": _meter(rule, meter, settings)}
+    if until_us is not None:
+        found["until_us"] = until_us
     return found
 
 

@@ -5,6 +5,8 @@ local clock = require 'diana.clock'
 local keys = require 'diana.keys'
 local rules = require 'diana.rules'
 
+local NONE = {}
+
 local charging = {}
 
 local function is_listed(roster, request, policy)
@@ -68,8 +70,11 @@ local function key_of(rule, request, policy)
 end
 
 local function meter_of(rule, key, request, policy)
-  local written = rule.overrides and rule.overrides[key]
-  if written and (not written.until_us or clock.now_us() < written.until_us) then return written.meter end
+  -- The store's win over the file's.
+  for _, overrides in ipairs {rule.stored or NONE, rule.overrides or NONE} do
+    local written = overrides[key]
+    if written and (not written.until_us or clock.now_us() < written.until_us) then return written.meter end
+  end
   if rule.tiers then
     local tier = actors.value(policy.tier, request, policy.proxies)
     return tier and rule.tiers[tier] or rule.meter
