@@ -12,7 +12,16 @@ from diana import AsyncGuard, AsyncLimiter, Guard, Limiter
 TWINS = [(Limiter, AsyncLimiter), (Guard, AsyncGuard)]
 
 
-WAIT_FOR_NOTHING = ("held", "slot", "beside", "from_file", "hold", "override", "remove_override")
+WAIT_FOR_NOTHING = (
+    "held",
+    "slot",
+    "beside",
+    "from_file",
+    "hold",
+    "inside",
+    "override",
+    "remove_override",
+)
 """What `hold` and `slot` give is waited for, by `async with`; what is held is given back without waiting."""
 
 

@@ -75,6 +75,7 @@ def test_explain_as_json(new: str) -> None:
         "most": 20,
         "remaining": 19,
         "charge_on": None,
+        "drop": None,
         "why_limit": None,
     }
     assert explained["not_asked"] == []
@@ -121,7 +122,7 @@ def test_nodes_as_json(redis7: Server) -> None:
     until(lambda: len(seen()) == 1, "it is seen")
     (node,) = seen()
     assert (node["host"], node["pid"]) == (os.uname().nodename, os.getpid())
-    assert set(node) == {"id", "host", "pid", "silent_ms"}
+    assert set(node) == {"id", "host", "pid", "silent_ms", "weight", "leased", "held", "used"}
     limiter.close()
 
 

@@ -10,7 +10,7 @@ from click.shell_completion import get_completion_class
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def completion(context: click.Context, shell: str) -> None:
-    """Print what makes the shell complete diana's verbs and options.
+    """Print what makes the shell complete verbs and options.
 
     bash: add `eval "$(diana completion bash)"` to ~/.bashrc. zsh: the same with zsh in ~/.zshrc.
     fish: diana completion fish > ~/.config/fish/completions/diana.fish

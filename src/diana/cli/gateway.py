@@ -155,7 +155,7 @@ def gateway(
     access_log: bool,
     workers: int,
 ) -> None:
-    """Forward requests to an upstream, as often as the rules allow.
+    """Forward requests to an upstream as the rules allow.
 
     A request over its limit is answered at once; neither the filters behind the limiter nor the upstream see it.
     """

@@ -16,8 +16,9 @@ from diana.sources.following.live import LiveRules
 @click.option("--store", help="URL of the store, instead of the file's.")
 @click.option("--once", is_flag=True, help="Publish what holds now, and end.")
 def publish_rules(file: str, store: str | None, once: bool) -> None:
-    """Publish the rules of FILE, and every change of them, for nginx (diana export nginx).
+    """Publish the rules of FILE for nginx, and every change.
 
+    They are for a configuration that `diana export nginx` wrote.
     They are followed as a node follows them, with rules_from. It runs until it is stopped; a store that is lost is tried again.
     """
     import redis
