@@ -15,7 +15,7 @@ from diana.core.policy import Policy
 from diana.core.request import Request
 from diana.core.terms import Override
 from diana.core.verdict import Verdict
-from diana.judge import Judge
+from diana.judging.judge import Judge
 from diana.places import Held, aflush, flush
 from diana.queueing import CheckAgain, Line, line_of_denial, until_place
 from diana.shedding.activity import ProcessActivity

@@ -9,11 +9,11 @@ from random import Random
 import httpx
 import pytest
 
-from diana.charging import Charging
 from diana.core.division import Share, Shares
 from diana.core.policy import Policy
 from diana.core.request import Request
 from diana.core.terms import LiveOverrides
+from diana.judging.charging import Charging
 from diana.sources.rules import load_rules
 from diana.stores.redis.protocol.wire import Plans
 from tests.middleware.spellings import spellings

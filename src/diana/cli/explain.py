@@ -9,7 +9,6 @@ from urllib.parse import urlsplit
 
 import click
 
-from diana.charging import NO_IDENTITY
 from diana.cli.output import echo_json, format_option
 from diana.core.decision import Decision
 from diana.core.division import Share
@@ -22,6 +21,7 @@ from diana.core.policy import Policy
 from diana.core.request import Request, printable
 from diana.core.rule import Rule
 from diana.guard import Guard
+from diana.judging.charging import NO_IDENTITY
 from diana.sources.rules import load_rules
 
 

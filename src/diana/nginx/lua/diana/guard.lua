@@ -1,9 +1,9 @@
 -- The three places where nginx calls: when it starts, when a worker starts, and for every request, before all other filters.
 local answer = require 'diana.answer'
 local breaker = require 'diana.breaker'
-local charging = require 'diana.charging'
+local charging = require 'diana.judging.charging'
 local decide = require 'diana.decide'
-local dropping = require 'diana.dropping'
+local dropping = require 'diana.judging.dropping'
 local following = require 'diana.following'
 local json = require 'diana.json'
 local request = require 'diana.request'

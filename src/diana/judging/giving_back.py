@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from diana.charging import Charge
 from diana.core.charge import charged_at
 from diana.core.contracts import Clock, Store
 from diana.core.decision import Decision
 from diana.core.limit import holds_places
 from diana.core.rule import Rule
 from diana.core.verdict import Verdict
+from diana.judging.charging import Charge
+from diana.judging.rule_stores import RuleStores
 from diana.places import Account, Held, Place, place_name
-from diana.rule_stores import RuleStores
 from diana.stores import refund_verb
 from diana.waiting import Lines
 

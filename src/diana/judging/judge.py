@@ -15,7 +15,6 @@ from os import getpid
 from typing import Any, NamedTuple, cast
 from weakref import ReferenceType, ref
 
-from diana.charging import NO_IDENTITY, REFUSED_KEY, Charge, Charging
 from diana.core.charge import charged_at
 from diana.core.contracts import Client, Clock, Observer, Store
 from diana.core.decision import NEVER, Decision
@@ -34,11 +33,12 @@ from diana.core.terms import (
     meter_with,
 )
 from diana.core.verdict import Verdict
-from diana.dropping import DROPPED, Dropping
-from diana.giving_back import GivingBack, StoreCall
+from diana.judging.charging import NO_IDENTITY, REFUSED_KEY, Charge, Charging
+from diana.judging.dropping import DROPPED, Dropping
+from diana.judging.giving_back import GivingBack, StoreCall
+from diana.judging.rule_stores import RuleStores
 from diana.places import Account
 from diana.queueing import Line, line_of_meter
-from diana.rule_stores import RuleStores
 from diana.shedding.activity import ProcessActivity
 from diana.shedding.gauge import GaugeState
 from diana.shedding.shedding import Shedding
