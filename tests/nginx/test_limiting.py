@@ -105,6 +105,26 @@ def test_a_denial_of_one_slot_gives_back_what_another_has_charged(cluster: Clust
         until(is_back, "what was charged is given back")
 
 
+def test_slots_that_move_are_followed(cluster: Cluster) -> None:
+    cluster.flush()
+    rules = SHARED.format(store=cluster.url, limit=9, algo="W")
+    counter = "diana:everyone|all|global|W|day|="
+    slot = cluster.slot_of_key(counter)
+    with LimitingNginx(rules) as nginx:
+        assert passed_by_nginx(nginx, 2) == 2
+        first = cluster.node_of_slot(slot)
+        second = next(one for one in cluster.masters() if one is not first)
+        cluster.move_slot(slot, second)
+        assert passed_by_nginx(nginx, 2) == 2
+        cluster.begin_move(slot, first)
+        assert passed_by_nginx(nginx, 2) == 2
+        cluster.carry_keys(slot)
+        assert passed_by_nginx(nginx, 2) == 2
+        cluster.finish_move(slot)
+        assert passed_by_nginx(nginx, 5) == 1
+        assert "unreachable" not in nginx.log
+
+
 @pytest.fixture(scope="module")
 def local() -> Iterator[LimitingNginx]:
     rules = """

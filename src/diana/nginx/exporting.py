@@ -43,6 +43,8 @@ init_worker_by_lua_block {{ require("diana.guard").start_worker() }}
 
 LIMIT = """\
 # Written by diana export nginx. Include it where requests are to be limited: in http { }, a server or a location.
+# So that a client that leaves while its delay is waited out gives its place back.
+lua_check_client_abort on;
 access_by_lua_block { require("diana.guard").access() }
 """
 
@@ -66,8 +68,8 @@ def export_nginx(policy: Policy, store: str | None, folder: Path, memory: str = 
     _write(folder / "rules.json", rules)
     _write(folder / "limit.conf", LIMIT)
     _write(folder / "diana.conf", HTTP.format(folder=folder, memory=memory))
-    with (folder / "lock").open("ab"):
-        pass
+    with (folder / "lock").open("ab") as lock:
+        os.fchmod(lock.fileno(), OPEN)
 
 
 def kernels() -> str:

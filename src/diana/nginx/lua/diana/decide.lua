@@ -8,6 +8,8 @@ local zone = require 'diana.zone'
 
 local NEVER = -1
 
+local decide = {}
+
 local function refused() return {allowed = false, remaining = 0, retry = NEVER, reset = 0, delay = 0} end
 
 local function counts_of(charges, cost)
@@ -26,7 +28,10 @@ local function all_pass(charges, outcomes)
 end
 
 local function put(charges, found, outcomes)
-  for place, charge in ipairs(charges) do outcomes[charge] = found[place] end
+  for place, charge in ipairs(charges) do
+    outcomes[charge] = found[place]
+    outcomes[charge].at = found.now
+  end
 end
 
 -- No rule is charged; a local one before the one that refuses shows what it has.
@@ -66,7 +71,7 @@ local function count_shadow(charge, outcomes)
 end
 
 -- The charges that were asked, in order, and what each came to.
-local function decide(charges, refusing)
+local function asked_and_outcomes(charges, refusing)
   if refusing then return refuse(charges, refusing) end
   local dropped, outcome = dropping.first(charges)
   if dropped then return {dropped}, {[dropped] = outcome} end
@@ -100,8 +105,24 @@ local function decide(charges, refusing)
   return asked, outcomes
 end
 
-return function(policy, request)
-  local asked, outcomes = decide(charging.charges(policy, request))
+-- The client has left before its delay was over.
+function decide.give_back(verdict)
+  local here, there, at = {}, {}, nil
+  for _, charge in ipairs(verdict.asked) do
+    local outcome = verdict.outcomes[charge]
+    if charge.rule.scope == 'local' then
+      here[#here + 1], at = charge, outcome.at
+    elseif not outcome.degraded then
+      there[#there + 1] = charge
+    end
+  end
+  if #here > 0 then zone.give_back(counts_of(here), at) end
+  if #there > 0 then store.give_back(there, verdict.outcomes) end
+end
+
+-- What all rules together say.
+function decide.verdict(policy, request)
+  local asked, outcomes = asked_and_outcomes(charging.charges(policy, request))
   local verdict = {allowed = true, delay = 0, asked = {}, outcomes = outcomes}
   for _, charge in ipairs(asked) do
     if charge.rule.mode == 'enforce' then
@@ -116,3 +137,5 @@ return function(policy, request)
   end
   return verdict
 end
+
+return decide

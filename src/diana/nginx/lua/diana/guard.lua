@@ -11,7 +11,7 @@ local rules = require 'diana.rules'
 local store = require 'diana.store'
 local zone = require 'diana.zone'
 
-local MOST_WAITING = 1024
+local MOST_WAITING, CLIENT_CLOSED = 1024, 499
 local COUNTERS, STATE = 'diana_counters', 'diana_state'
 
 local guard = {}
@@ -71,22 +71,38 @@ local function deny_instead(verdict)
   end
 end
 
+-- Wait out the delay. A client that leaves meanwhile gives its place back, if nginx watches it (lua_check_client_abort).
+local function wait(verdict)
+  local waits = true
+  waiting = waiting + 1
+  ngx.on_abort(function()
+    if waits then
+      waiting = waiting - 1
+      decide.give_back(verdict)
+    end
+    ngx.exit(CLIENT_CLOSED)
+  end)
+  ngx.sleep(math.ceil(verdict.delay / 1000) / 1000)
+  waits, waiting = false, waiting - 1
+end
+
 function guard.access()
   -- What nginx itself sends elsewhere (error_page, try_files) was counted when it came.
   if ngx.req.is_internal() then return end
   local policy = following.policy()
   local asked = this_request()
-  local fine, verdict = pcall(decide, policy, asked)
+  local fine, verdict = pcall(decide.verdict, policy, asked)
   if not fine then
     ngx.log(ngx.ERR, 'diana: a request was let pass, because deciding failed: ', verdict)
     return
   end
   if not verdict.allowed then return deny(verdict, policy, asked) end
   if verdict.delay > 0 then
-    if waiting >= MOST_WAITING then return deny(deny_instead(verdict), policy, asked) end
-    waiting = waiting + 1
-    ngx.sleep(math.ceil(verdict.delay / 1000) / 1000)
-    waiting = waiting - 1
+    if waiting >= MOST_WAITING then
+      decide.give_back(verdict)
+      return deny(deny_instead(verdict), policy, asked)
+    end
+    wait(verdict)
   end
   put(answer.fields(verdict, policy))
 end

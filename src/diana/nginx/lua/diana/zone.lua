@@ -13,6 +13,7 @@ ffi.cdef [[
   int flock(int fd, int operation);
 ]]
 local READ_ONLY, CLOSE_ON_EXEC, EXCLUSIVE, UNLOCK = 0, 0x80000, 2, 8
+local INTERRUPTED = 4
 local GRACE_SECONDS = 1
 
 local zone = {}
@@ -39,7 +40,9 @@ local function write(counter, state, reset_us)
 end
 
 local function locked(work, ...)
-  while ffi.C.flock(fd, EXCLUSIVE) ~= 0 do end
+  while ffi.C.flock(fd, EXCLUSIVE) ~= 0 do
+    if ffi.errno() ~= INTERRUPTED then error('the lock cannot be taken', 0) end
+  end
   local fine, found = pcall(work, ...)
   ffi.C.flock(fd, UNLOCK)
   if not fine then error(found, 0) end
@@ -89,6 +92,7 @@ local function give_back(counts, at)
   end
 end
 
+-- What was charged at that time, as far as it still counts.
 function zone.give_back(counts, at) locked(give_back, counts, at) end
 
 return zone
