@@ -5,7 +5,7 @@ A client that leaves gives its place back when the app is done with it: as long 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, MutableMapping
+from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 from diana.places import Held
@@ -36,26 +36,6 @@ def send_and_release(send: Send, held: Held) -> Send:
             held.release()
 
     return sending
-
-
-class HeldBody:
-    """An answer of WSGI: its end is where the server closes it."""
-
-    def __init__(self, body: Iterable[bytes], held: Held) -> None:
-        self._body = body
-        self._held = held
-
-    def __iter__(self) -> Iterator[bytes]:
-        yield from self._body
-        self._held.release()
-
-    def close(self) -> None:
-        try:
-            close = getattr(self._body, "close", None)
-            if close is not None:
-                close()
-        finally:
-            self._held.release()
 
 
 def release_with(response: Any, held: Held) -> Any:

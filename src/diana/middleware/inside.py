@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
+from diana.middleware.wsgi_body import BodyWithEnd
 from diana.shedding.activity import ProcessActivity
 
 
@@ -24,31 +25,4 @@ def leave_after(body: Iterable[bytes], environ: Any, activity: ProcessActivity) 
     ):
         activity.leave()
         return body
-    return _Body(body, activity)
-
-
-class _Body:
-    """Inside until the last piece was taken, or the server closes it: it has to, whatever happens."""
-
-    def __init__(self, body: Iterable[bytes], activity: ProcessActivity) -> None:
-        self._body = body
-        self._activity: ProcessActivity | None = activity
-
-    def __iter__(self) -> Iterator[bytes]:
-        try:
-            yield from self._body
-        finally:
-            self._leave()
-
-    def close(self) -> None:
-        try:
-            close = getattr(self._body, "close", None)
-            if close is not None:
-                close()
-        finally:
-            self._leave()
-
-    def _leave(self) -> None:
-        activity, self._activity = self._activity, None
-        if activity is not None:
-            activity.leave()
+    return BodyWithEnd(body, activity.leave)

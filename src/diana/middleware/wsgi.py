@@ -26,10 +26,10 @@ from diana.middleware.at_hand import (
     beside_own_words,
     checked_denied,
 )
-from diana.middleware.holding import HeldBody
 from diana.middleware.identity import Finder, Finders, find
 from diana.middleware.inside import leave_after
 from diana.middleware.opening import check_options, open_guard
+from diana.middleware.wsgi_body import BodyWithEnd
 from diana.middleware.wsgi_outcome import pass_by_outcome
 from diana.waiting import Timer
 
@@ -191,7 +191,7 @@ class RateLimitMiddleware:
             raise
         if activity is not None:
             answer = leave_after(answer, environ, activity)
-        return answer if held is None else HeldBody(answer, held)
+        return answer if held is None else BodyWithEnd(answer, held.release)
 
     def _let_in(
         self, environ: Environ, start_response: StartResponse, verdict: Verdict, answers: Answers
