@@ -231,6 +231,8 @@ class Node:
         at_us = self.world.now
         if at_us > asked and not decision.degraded:
             at_us = decision.at - BEGIN_US  # the store decided it, and the reply took its time
+        if decision.degraded and not self._server.is_lost:
+            self.count("lost replies")
         admission = Admission(at_us, self.name, decision.degraded)
         self.history.append(admission)
         if refund_after_us is not None:

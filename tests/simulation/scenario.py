@@ -79,6 +79,8 @@ class Outcome:
         extra = 0
         if any(one.degraded for one in history):
             extra = (burst if scenario.code == "TB" else rpu) + len(self.nodes)
+            # A reply that is lost while the store is there leaves one request to the node alone.
+            extra += sum(node.counts.get("lost replies", 0) for node in self.nodes)
             if scenario.code == "W":
                 extra += rpu  # clocks differ: two windows of a node may lie in one of the store's
         return excess(scenario.code, [one.at_us for one in history], rpu, burst, extra)
