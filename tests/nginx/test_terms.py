@@ -86,6 +86,22 @@ def test_other_methods_and_clients_without_an_identity(nginx: LimitingNginx) -> 
     assert refused.json()["detail"] == "This request cannot be let through."
 
 
+def test_a_request_is_counted_once_wherever_nginx_sends_it() -> None:
+    rules = "limits: [{url: /, rules: [{name: all, unit: day, rpu: 100}]}]"
+    server = """
+    location = /limited {
+      include diana/limit.conf; error_page 404 = /target; content_by_lua_block { ngx.exit(404) }
+    }
+    location = /free { try_files /nothing /target; }
+    location = /target { include diana/limit.conf; content_by_lua_block { ngx.print("reached") } }
+    """
+    with LimitingNginx(rules, server=server) as nginx, httpx.Client(timeout=60) as client:
+        for left, path in enumerate(["/limited", "/free", "/target", "/limited", "/free"], 1):
+            reply = client.get(nginx.url + path)
+            assert reply.text == "reached"
+            assert reply.headers["RateLimit"].startswith(f'"all";r={100 - left};'), path
+
+
 def test_a_password_a_database_and_a_socket() -> None:
     with Server(REDIS_7) as server:
         server.ask("CONFIG", "SET", "requirepass", "hidden")
