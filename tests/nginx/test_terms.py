@@ -28,6 +28,7 @@ limits:
   - {{url: /shadow, rules: [{{name: shadow, unit: day, rpu: 1, scope: global, mode: shadow}}]}}
   - {{url: /chance, rules: [{{name: chance, unit: day, rpu: 1, scope: global, drop: random}}]}}
   - {{url: /write, methods: [POST], rules: [{{name: write, unit: day, rpu: 1}}]}}
+  - {{url: /underscore, rules: [{{actor: header X_Odd, unit: day, rpu: 9, missing: deny, status: 403}}]}}
   - {{url: /nobody, rules: [{{name: nobody, actor: account, unit: day, rpu: 1, missing: deny, status: 403}}]}}
 """
 
@@ -84,6 +85,11 @@ def test_other_methods_and_clients_without_an_identity(nginx: LimitingNginx) -> 
     assert refused.status_code == 403
     assert "Retry-After" not in refused.headers
     assert refused.json()["detail"] == "This request cannot be let through."
+
+
+def test_a_dash_is_no_underscore(nginx: LimitingNginx) -> None:
+    reply = httpx.get(f"{nginx.url}/underscore", headers={"X-Odd": "1"}, timeout=60)
+    assert reply.status_code == 403
 
 
 def test_a_request_is_counted_once_wherever_nginx_sends_it() -> None:
