@@ -171,6 +171,17 @@ def test_exporting_again_keeps_the_lock(tmp_path: Path) -> None:
     assert (out / "lock").stat().st_ino == inode
 
 
+def test_every_module_that_lua_asks_for_is_there(tmp_path: Path) -> None:
+    file = tmp_path / "diana.yaml"
+    file.write_text(rule())
+    export_nginx(load_rules(file), None, tmp_path / "out")
+    lua = tmp_path / "out" / "lua"
+    texts = [source.read_text(encoding="utf-8") for source in lua.rglob("*.lua")]
+    wanted = {name for text in texts for name in re.findall(r"require '(diana\.[\w.]+)'", text)}
+    assert wanted == {name for name in wanted if (lua / f"{name.replace('.', '/')}.lua").is_file()}
+    assert "diana.kernels" in wanted
+
+
 ANSWERS = """
 response: {headers: [ietf, legacy, retry-after], status: 429}
 limits:

@@ -173,12 +173,12 @@ limits:
         assert '"here";r=96' in httpx.get(nginx.url).headers["RateLimit"]
 
 
-def test_a_reload_under_load_loses_no_count(redis7: Server) -> None:
+@pytest.mark.parametrize("scope", ["global", "local"])
+def test_a_reload_under_load_loses_no_count(redis7: Server, scope: str) -> None:
     redis7.ask("FLUSHALL")
     limit, times = 150, 400
-    rules = SHARED.format(store=redis7.url, limit=limit, algo="W") + (
-        f"      - {{name: here, unit: day, rpu: {limit + 20}, algo: W}}\n"
-    )
+    rules = SHARED.format(store=redis7.url, limit=limit, algo="W")
+    rules = rules.replace("algo: W, scope: global", f"algo: W, scope: {scope}")
 
     async def ask(nginx: LimitingNginx, reload: Callable[[], Awaitable[None]]) -> int:
         async with httpx.AsyncClient(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
@@ -18,6 +20,8 @@ from diana.sources.rules import load_rules
 from diana.stores.redis.protocol.wire import Plans
 from tests.middleware.spellings import spellings
 from tests.servers.limiting_nginx import LimitingNginx
+from tests.servers.ports import HOST
+from tests.servers.server import Server
 
 RULES = """
 identity:
@@ -159,3 +163,43 @@ def test_every_spelling_is_counted_in_the_same_counters(
     for case, expected, found in wrong[:5]:
         print(case, *set(expected) ^ set(found), sep="\n  ")
     assert not wrong, f"{len(wrong)} of {len(some)} differ"
+
+
+def test_requests_over_the_wire_come_to_the_same_counters(redis7: Server, tmp_path: Path) -> None:
+    """What nginx makes of a request before Lua sees it changes nothing, but for those that it refuses itself."""
+    redis7.ask("FLUSHALL")
+    # None is denied, and no counter is forgotten before it is looked at.
+    rules = re.sub(r"unit: \w+, rpu: \d+", "unit: day, rpu: 500", RULES)
+    rules = f"store: {redis7.url}\nstore_budget: 10s\ndefaults: {{scope: global}}\n{rules}"
+    file = tmp_path / "diana.yaml"
+    file.write_text(rules, encoding="utf-8")
+    policy = load_rules(file)
+    expected: set[str] = set()
+    refused = 0
+    with LimitingNginx(rules) as nginx:
+        for method, target, _, headers in cases(400, 7):
+            # One host, which nginx insists on; and no address that it would not have.
+            sent = [(b"Host", b"Example.COM:80"), *headers[1:]]
+            status = status_of(nginx, method, target, sent)
+            assert status in (200, 400), nginx.log
+            refused += status == 400
+            if status == 200:
+                case = (method, target, "127.0.0.1", sent)
+                expected |= {line.partition("\t")[2] for line in by_python(policy, case)}
+    found = {
+        key
+        for raw in redis7.ask("KEYS", "*")
+        if not (key := bytes(raw).decode("utf-8", "surrogatepass")).startswith("diana:script:")
+    }
+    assert found == expected
+    assert refused < 200
+
+
+def status_of(
+    nginx: LimitingNginx, method: str, target: bytes, headers: list[tuple[bytes, bytes]]
+) -> int:
+    lines = [method.upper().encode() + b" " + target + b" HTTP/1.1"]
+    lines += [name + b": " + value for name, value in [*headers, (b"Connection", b"close")]]
+    with socket.create_connection((HOST, nginx.port), timeout=60) as connection:
+        connection.sendall(b"\r\n".join([*lines, b"", b""]))
+        return int(connection.makefile("rb").readline().split()[1])

@@ -1,7 +1,7 @@
 -- All rules, by request, in the order of `diana/judging/judge.py`: local ones first, so that what they deny costs no round trip; then the store;
 -- if that denies, what was charged here comes back; those in the shadow count what passed.
-local charging = require 'diana.judging.charging'
-local dropping = require 'diana.judging.dropping'
+local charging = require 'diana.charging'
+local dropping = require 'diana.dropping'
 local fallback = require 'diana.fallback'
 local store = require 'diana.store'
 local zone = require 'diana.zone'

@@ -1,9 +1,10 @@
 -- The three places where nginx calls: when it starts, when a worker starts, and for every request, before all other filters.
 local answer = require 'diana.answer'
 local breaker = require 'diana.breaker'
-local charging = require 'diana.judging.charging'
+local charging = require 'diana.charging'
+local counted = require 'diana.counted'
 local decide = require 'diana.decide'
-local dropping = require 'diana.judging.dropping'
+local dropping = require 'diana.dropping'
 local following = require 'diana.following'
 local json = require 'diana.json'
 local request = require 'diana.request'
@@ -87,8 +88,7 @@ local function wait(verdict)
 end
 
 function guard.access()
-  -- What nginx itself sends elsewhere (error_page, try_files) was counted when it came.
-  if ngx.req.is_internal() then return end
+  if counted.was_before() then return end
   local policy = following.policy()
   local asked = this_request()
   local fine, verdict = pcall(decide.verdict, policy, asked)

@@ -26,7 +26,8 @@ function request:segments()
 end
 
 function request:lines(name)
-  local found = self.headers[name]
+  -- nginx's own table would find x-tenant for x_tenant, too.
+  local found = rawget(self.headers, name)
   if found == nil then return {} end
   if type(found) ~= 'table' then return {text.from_latin1(found)} end
   local lines = {}

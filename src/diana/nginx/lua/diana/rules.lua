@@ -60,6 +60,8 @@ function rules.read(whole)
   local policy = json.decode(whole)
   if policy.error then error(policy.error, 0) end
   if policy.format ~= FORMAT then error('format ' .. tostring(policy.format) .. ' of the rules is unknown here; run diana export again', 0) end
+  local told = policy.answer
+  if not (told.status and told.headers and told.body and policy.phrases and policy.version) then error('the rules say nothing of the answer', 0) end
   policy.proxies = address.networks(policy.trusted_proxies)
   for place, rule in ipairs(policy.rules) do
     rule.rank = place
