@@ -38,6 +38,9 @@ CASES = [
     ("tasks", "a cluster"),
 ]
 
+AT_ONCE = 2
+"""More would starve each other, and the server: it is the company that is to leave them little."""
+
 Told = dict[tuple[str, str], dict[str, Any]]
 
 
@@ -47,15 +50,13 @@ def told(request: pytest.FixtureRequest, redis7: Server, cluster: Cluster) -> To
     urls = {"one server": redis7.url, "a cluster": cluster.url}
     company: str = request.param
     found: Told = {}
-    # Each brings its own busy threads along, and so takes a processor for itself.
-    at_once = 2 if company == "busy threads" else len(CASES)
-    for first in range(0, len(CASES), at_once):
+    for first in range(0, len(CASES), AT_ONCE):
         with ExitStack() as stack:
             if company == "busy processes":
                 stack.enter_context(busy_loops(BUSY))
             clients = {
                 (way, where): stack.enter_context(late_client(urls[where], way, company))
-                for way, where in CASES[first : first + at_once]
+                for way, where in CASES[first : first + AT_ONCE]
             }
             for client in clients.values():
                 assert _line(client) == "ready\n"
