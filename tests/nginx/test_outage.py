@@ -25,6 +25,9 @@ limits:
 """
 
 
+COUNTER = "diana:local|all|global|TB|day|="
+
+
 @pytest.fixture
 def server() -> Iterator[Server]:
     with Server(REDIS_7) as server:
@@ -58,6 +61,20 @@ def test_each_rule_does_its_when_down_and_the_store_is_asked_again_when_it_is_ba
         until(lambda: is_back(nginx), "the store is asked again")
         assert "unreachable" in nginx.log
         assert "is back" in nginx.log
+
+
+def test_what_was_admitted_meanwhile_is_charged_to_the_store_once(server: Server) -> None:
+    rules = RULES.format(store=server.url, budget="200ms").replace("nodes: 2", "nodes: 1")
+    with LimitingNginx(rules, workers=2) as nginx:
+        until(lambda: is_back(nginx), "the store is asked")
+        server.kill()
+        # The first of these may have been sent, for all that nginx knows, so it is charged to nobody.
+        assert statuses(nginx, "/closed", 1) == [503]
+        assert statuses(nginx, "/local", 6) == [200] * 6
+        server.restart()
+        until(lambda: is_back(nginx), "the store is asked again")
+        until(lambda: server.ask("EXISTS", COUNTER), "it is charged")
+        assert statuses(nginx, "/local", 5).count(200) == 4
 
 
 def test_while_it_is_lost_no_request_waits(server: Server) -> None:

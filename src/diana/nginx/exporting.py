@@ -36,6 +36,7 @@ HTTP = """\
 lua_package_path "{folder}/lua/?.lua;;";
 lua_shared_dict diana_counters {memory};
 lua_shared_dict diana_state 4m;
+lua_shared_dict diana_debts 4m;
 lua_socket_log_errors off;
 init_by_lua_block {{ require("diana.guard").start("{folder}") }}
 init_worker_by_lua_block {{ require("diana.guard").start_worker() }}

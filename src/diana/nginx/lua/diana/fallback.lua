@@ -1,9 +1,11 @@
 -- The store is lost: each rule does its `when_down`. `local` counts here, with this nginx's share of the limit.
+local settling = require 'diana.settling'
 local zone = require 'diana.zone'
 
 local RETRY_US = 1000000
 
-return function(charges, outcomes)
+-- `unknown`: the store may have counted them, though no reply came.
+return function(charges, outcomes, unknown)
   local here, counts, closed = {}, {}, false
   for _, charge in ipairs(charges) do
     local when_down = charge.rule.when_down
@@ -19,8 +21,11 @@ return function(charges, outcomes)
   end
   if #here == 0 then return end
   local found = closed and zone.peek(counts) or zone.decide(counts)
+  local admitted = not closed and not unknown
   for place, charge in ipairs(here) do
     outcomes[charge] = found[place]
     outcomes[charge].degraded = true
+    admitted = admitted and found[place].allowed
   end
+  if admitted then settling.note(here) end
 end

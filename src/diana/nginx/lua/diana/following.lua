@@ -2,6 +2,7 @@
 local breaker = require 'diana.breaker'
 local clock = require 'diana.clock'
 local rules = require 'diana.rules'
+local settling = require 'diana.settling'
 local store = require 'diana.store'
 local topology = require 'diana.topology'
 
@@ -58,6 +59,7 @@ local function probe(premature)
   for _, server in ipairs(topology.servers()) do
     if breaker.is_open(server) and store.probe(server) and breaker.is_open(server) then breaker.back(server) end
   end
+  settling.settle()
   ngx.timer.at(PROBE_SECONDS, probe)
 end
 

@@ -9,11 +9,12 @@ local following = require 'diana.following'
 local json = require 'diana.json'
 local request = require 'diana.request'
 local rules = require 'diana.rules'
+local settling = require 'diana.settling'
 local store = require 'diana.store'
 local zone = require 'diana.zone'
 
 local MOST_WAITING, CLIENT_CLOSED = 1024, 499
-local COUNTERS, STATE = 'diana_counters', 'diana_state'
+local COUNTERS, STATE, DEBTS = 'diana_counters', 'diana_state', 'diana_debts'
 
 local guard = {}
 local folder, settings
@@ -38,6 +39,7 @@ function guard.start_worker()
   zone.open(COUNTERS, folder .. '/lock')
   breaker.open(STATE)
   dropping.open(STATE)
+  settling.open(DEBTS)
   if settings.store then
     store.open(settings.store)
     following.start(settings.store)

@@ -143,7 +143,7 @@ function store.give_back(charges, outcomes)
   end)
 end
 
--- All or nothing. `lost(charges, unknown)` decides for those of which the store says nothing in time.
+-- All or nothing. `lost(charges, outcomes, unknown)` decides for those of which the store says nothing in time.
 function store.decide(charges, lost)
   local deadline_us = clock.monotonic_us() + settings.budget_us
   local slots, groups = {}, {}
@@ -164,7 +164,7 @@ function store.decide(charges, lost)
         for _, charge in ipairs(group.charges) do charged[#charged + 1] = charge end
       end
     else
-      lost(group.charges, outcomes)
+      lost(group.charges, outcomes, at)
     end
     for _, charge in ipairs(group.charges) do denied = denied or not outcomes[charge].allowed end
     if denied then break end
@@ -177,6 +177,12 @@ function store.decide(charges, lost)
     end
   end
   return outcomes
+end
+
+-- As much of this as still fits, in the background.
+function store.fill(counter, wire, amount)
+  local charge = {counter = counter, meter = {wire = wire}, cost = amount}
+  acquire('fill', topology.slot_of(counter), {charge}, clock.monotonic_us() + LENIENCE_US)
 end
 
 -- One command in the background; the reply, or nil.
