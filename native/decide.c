@@ -8,24 +8,22 @@ int lock_all(struct counters *c, uint64_t shards)
     struct zone *z = &c->zone;
     if (!z->is_shared)
         return 1;
-    uint64_t held = 0;
     /* Always in this order: nobody waits for who waits for them. */
     for (uint32_t shard = 0; shard < z->shards; shard++) {
-        if (!(shards >> shard & 1))
+        if (!(shards >> shard & 1) || shard_try(z, shard))
             continue;
-        while (!shard_try(z, shard)) {
-            int taken;
-            Py_BEGIN_ALLOW_THREADS
-            taken = shard_wait(z, shard, 100);
-            Py_END_ALLOW_THREADS
-            if (taken)
-                break;
-            if (PyErr_CheckSignals() < 0) {
-                release_all(c, held);
-                return 0;
-            }
-        }
-        held |= UINT64_C(1) << shard;
+        /* Who waits holds nothing. Another thread of this process may keep Python's own lock for seconds, and a signal's handler may
+         * count too: all other processes would wait for that. So what is free is not kept either, but tried again. */
+        int is_free;
+        release_all(c, shards & ((UINT64_C(1) << shard) - 1));
+        Py_BEGIN_ALLOW_THREADS
+        is_free = shard_wait(z, shard, 100);
+        if (is_free)
+            shard_release(z, shard);
+        Py_END_ALLOW_THREADS
+        if (!is_free && PyErr_CheckSignals() < 0)
+            return 0;
+        shard = UINT32_MAX; /* from the first on */
     }
     return 1;
 }
