@@ -396,3 +396,69 @@ def test_without_a_store_it_counts_here_and_says_so(caplog: pytest.LogCaptureFix
     guard = Guard(rules)
     assert sum(guard.check(ANY).allowed for _ in range(20)) == 10
     assert "rules of scope leased count on this machine only" in caplog.text
+
+
+def by_id(value: str) -> Request:
+    return Request("GET", "/", [("X-Id", value)])
+
+
+def test_an_override_of_one_key_gives_no_other_key_more(redis7: Server) -> None:
+    rule = (
+        "actor: header X-Id, unit: day, rpu: 1728000, algo: W, overrides: {vip: {rpu: 172800000}}"
+    )
+    with guarded(redis7, policy(rule)) as guard:
+        heat(guard, by_id("other"))
+        assert guard.check(by_id("vip")).decisions[0].limit == 172_800_000
+        guard.check(by_id("other"))
+        (lease,) = store_of(guard).lease_table._all()
+        assert lease.meter.limit.rpu == 1_728_000
+
+
+def test_an_edit_that_is_undone_is_undone_for_leases_too(redis7: Server) -> None:
+    few, many = (
+        policy("unit: day, rpu: 1728000, algo: W"),
+        policy("unit: day, rpu: 9000000, algo: W"),
+    )
+    with guarded(redis7, few) as guard:
+        heat(guard)
+        for rules in (many, few):
+            guard._judge.swap(rules)
+            guard.check(ANY)
+            (lease,) = store_of(guard).lease_table._all()
+            assert lease.meter is rules.rules[0].meter
+
+
+def test_a_cancelled_request_leaves_a_lease_that_goes_on(redis7: Server) -> None:
+    async def ask() -> None:
+        guard = AsyncGuard(policy(), redis7.url)
+        try:
+            for _ in range(200):
+                task = asyncio.create_task(guard.check(ANY))
+                await asyncio.sleep(0)
+                task.cancel()
+                await asyncio.wait({task})
+            store = guard._judge.shared
+            assert isinstance(store, RedisStore)
+            deadline = time.monotonic() + 20
+            while not store.counts()["leased"]:
+                assert time.monotonic() < deadline, "no permit came"
+                await guard.check(ANY)
+        finally:
+            await guard.close()
+
+    asyncio.run(ask())
+
+
+def test_a_cost_above_the_limit_is_never_to_be_had(redis7: Server) -> None:
+    rules = policy("unit: day, rpu: 1728000, algo: W")
+    meter = rules.rules[0].meter
+    with guarded(redis7, rules) as guard:
+        leased = guard._judge.leased
+        heat(guard)
+        while leased.decide([(meter, "=", 1_000)])[0]:
+            pass
+        while leased.decide([(meter, "=", 1)])[0]:
+            pass
+        assert leased.decide([(meter, "=", 1)])[0].retry_after
+        denied = leased.decide([(meter, "=", 1_728_001)])[0]
+        assert (denied.never, denied.retry_after) == (True, None)

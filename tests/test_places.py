@@ -10,9 +10,12 @@ from typing import Any
 import pytest
 
 from diana import AsyncGuard, ConfigError, Guard, Request, Verdict
-from diana.core.decision import UNKNOWN
+from diana.core.charge import Charges
+from diana.core.decision import UNKNOWN, Decision
 from diana.sources.rules import rules_from_bytes
+from diana.stores.memory import MemoryStore
 from diana.testing import FakeClock
+from diana.waiting import ThreadTicket
 from tests.servers.ports import free_port
 from tests.servers.server import Server
 from tests.servers.waiting import until
@@ -268,6 +271,74 @@ def test_nobody_overtakes_who_waits() -> None:
         return order
 
     assert asyncio.run(play()) == ["waits", "late"]
+
+
+@pytest.mark.parametrize("max_waiting", [1, 2], ids=["the line is full", "past max_wait"])
+def test_a_free_place_is_for_those_who_wait_and_a_look_at_it_takes_none(max_waiting: int) -> None:
+    guard = guard_of(
+        f"{{url: /, rules: [{{algo: C, most: 1, max_wait: 50ms, max_waiting: {max_waiting}}}]}}"
+    )
+    first = guard.check(request())
+    line = f"{first.rules[0].meter.id}|{first.decisions[0].key}"
+    waits = ThreadTicket()
+    guard._judge.lines.join(line, waits)  # it has not seen yet that a place was given back
+    guard.release(first)
+    denied = guard.wait(request())
+    assert (denied.allowed, denied.denied_by) == (False, first.rules[0])
+    assert denied.denial is not None
+    assert denied.denial.outcome[2] == UNKNOWN
+    guard.held(denied).release()
+    guard._judge.lines.leave(line, waits)
+    assert guard.wait(request())
+    assert not guard.check(request())
+
+
+class Interruption(BaseException):
+    """As gevent's Timeout is one."""
+
+
+class InterruptedStore(MemoryStore):
+    """Elsewhere; who asks it is interrupted."""
+
+    def decide(self, charges: Charges, now: int | None = None) -> list[Decision]:
+        raise Interruption
+
+
+@pytest.mark.parametrize("mode", ["enforce", "shadow"])
+def test_an_interrupted_request_holds_no_place(mode: str) -> None:
+    guard = guard_of(
+        "{url: /, rules: [{algo: C, most: 1}, "
+        f"{{unit: day, rpu: 9, scope: global, mode: {mode}, name: all}}]}}",
+        InterruptedStore(),
+    )
+    for _ in range(3):
+        with pytest.raises(Interruption):
+            guard.check(request())
+
+
+@pytest.mark.parametrize("mode", ["enforce", "shadow"])
+def test_a_cancelled_request_holds_no_place(redis7: Server, mode: str) -> None:
+    async def play() -> None:
+        rules = rules_from_bytes(
+            f"{{namespace: cancelled-{mode}, limits: [{{url: /, rules: [{{algo: C, most: 1, name: here}}, "
+            f"{{algo: C, most: 1, scope: global, mode: {mode}, name: there}}, "
+            f"{{unit: day, rpu: 1000, scope: global, mode: {mode}, name: all}}]}}]}}".encode()
+        )
+        guard = AsyncGuard(rules, f"{redis7.url}?{PATIENT}")
+        for _ in range(20):
+            task = asyncio.create_task(guard.check(request()))
+            await asyncio.sleep(0)
+            task.cancel()
+            await asyncio.wait({task})
+            assert task.cancelled()
+        here, there, _ = (await guard.peek(request())).decisions
+        assert here, "a cancelled request holds a place"
+        while not there:  # it is given back in the background
+            await asyncio.sleep(0.01)
+            _, there, _ = (await guard.peek(request())).decisions
+        await guard.close()
+
+    asyncio.run(asyncio.wait_for(play(), 30))
 
 
 def test_past_max_wait_it_is_denied_and_told_once() -> None:

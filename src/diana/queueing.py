@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any, NamedTuple
 
+from diana.core.decision import UNKNOWN
 from diana.core.limit import holds_places
 from diana.core.meter import Meter
 from diana.core.request import Request
@@ -52,16 +53,19 @@ def line_of_denial(verdict: Verdict) -> Line | None:
 def until_place(
     lines: Lines, timer: Timer, ticket: Ticket, line: Line, request: Request, verdict: Verdict
 ) -> VerdictSteps:
-    """Check again until no place is missing, another rule denies, or the waiting is over: then the last verdict."""
+    """Check again until no place is missing, another rule denies, or the waiting is over: then the last verdict.
+
+    `verdict`: a denial, or a mere look, because others wait already. That took no place, whatever it says.
+    """
     ends = timer.now() + line.max_wait_us
     name = line.name
     if lines.length(name) >= line.max_waiting:
-        return verdict
+        return _denied_in_line(verdict, line)
     try:
         if not lines.join(name, ticket):
             called = yield Queue(ticket, timer.patience((ends - timer.now()) / 1_000_000))
             if not called:
-                return verdict
+                return _denied_in_line(verdict, line)
         look = Look(lines, timer, name)
         while True:
             watching = look.watch(ticket)
@@ -72,3 +76,20 @@ def until_place(
             yield look.wait(watching, ends)
     finally:
         lines.leave(name, ticket)
+
+
+def _denied_in_line(verdict: Verdict, line: Line) -> Verdict:
+    """A place may be free, but it is for those who came before."""
+    if not verdict.allowed or not verdict.decisions:
+        return verdict
+    meters = verdict.meters or verdict.match.meters
+    asked = enumerate(zip(meters, verdict.decisions, strict=True))
+    names = {place_name((meter, said.key, 1)): place for place, (meter, said) in asked}
+    place = names.get(line.name, 0)  # 0: the rules were edited meanwhile
+    decisions, params = list(verdict.decisions), meters[place].params
+    _, remaining, _, reset_us, _ = decisions[place].outcome
+    outcome = (False, remaining, getattr(params, "retry", 0) or UNKNOWN, reset_us, 0)
+    decisions[place] = decisions[place]._replace(outcome=outcome)
+    return verdict._replace(
+        allowed=False, delay=0.0, denied_by=verdict.rules[place], decisions=tuple(decisions)
+    )

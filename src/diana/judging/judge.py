@@ -218,12 +218,19 @@ class Judge:
                 for store, verb, args in self._give_back(match, charges, decisions, now):
                     getattr(store, verb)(*args)
                 raise
+            except BaseException:
+                self._release_places(match, charges, decisions)
+                raise
             if not all(answers):
                 for store, verb, args in self._give_back(match, charges, decisions, now):
                     getattr(store, verb)(*args)
             decisions.update(zip(places, answers, strict=True))
-        for place, store in self._shadows(match, charges, decisions, now):
-            (decisions[place],) = store.decide([charges[place]], now)
+        try:
+            for place, store in self._shadows(match, charges, decisions, now):
+                (decisions[place],) = store.decide([charges[place]], now)
+        except BaseException:
+            self._release_places(match, charges, decisions)
+            raise
         return self._conclude_some(match, decisions, policy, request, charges)
 
     async def acheck(self, request: Request) -> Verdict:
@@ -251,18 +258,21 @@ class Judge:
                     await getattr(asynchronous(store), verb)(*args)
                 raise
             except BaseException:
-                # Cancelled: what was charged stands, but a place would be held for nobody.
-                if match.holds:
-                    for place, decision in decisions.items():
-                        store = self.stores.of(match.rules[place])
-                        self.giving_back.release(store, [charges[place]], [decision])
+                self._release_places(match, charges, decisions)
                 raise
             if not all(answers):
                 for store, verb, args in self._give_back(match, charges, decisions, now):
                     await getattr(asynchronous(store), verb)(*args)
             decisions.update(zip(places, answers, strict=True))
-        for place, store in self._shadows(match, charges, decisions, now):
-            (decisions[place],) = await asynchronous(store).decide([charges[place]], now)
+        try:
+            for place, store in self._shadows(match, charges, decisions, now):
+                if store is self.local:
+                    (decisions[place],) = store.decide([charges[place]], now)
+                else:
+                    (decisions[place],) = await self._ask(store, match, [charges[place]], now)
+        except BaseException:
+            self._release_places(match, charges, decisions)
+            raise
         return self._conclude_some(match, decisions, policy, request, charges)
 
     def _prepare(self, request: Request) -> Any:
@@ -390,6 +400,15 @@ class Judge:
                 _, remaining, _, reset_us, _ = decision.outcome
                 outcome = (True, remaining + cost, 0, reset_us, 0)
                 decisions[place] = decision._replace(outcome=outcome)
+
+    def _release_places(
+        self, match: Match, charges: list[Charge], decisions: dict[int, Decision]
+    ) -> None:
+        """Cancelled, or interrupted as by a timeout of gevent: what was charged stands, but a place would be held for no request."""
+        if match.holds:
+            for place, decision in decisions.items():
+                store = self.stores.of(match.rules[place])
+                self.giving_back.release(store, [charges[place]], [decision])
 
     def _shadows(
         self,

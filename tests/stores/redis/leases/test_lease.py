@@ -140,11 +140,11 @@ def test_what_comes_too_late_for_its_lease_is_not_held_any_more() -> None:
 def test_an_empty_pool_is_remembered_for_a_tenth_of_a_second_at_most() -> None:
     one = filled(0, remaining=0, retry_us=60 * SECOND)
     assert not one.take(1, 2 * MS)
-    denied = one.denial(2 * MS)
+    denied = one.denial(1, 2 * MS)
     assert denied is not None
     assert (denied[0], denied[2]) == (False, 60 * SECOND - 2 * MS)
-    assert one.denial(EMPTY_US - 1) is not None
-    assert one.denial(EMPTY_US) is None
+    assert one.denial(1, EMPTY_US - 1) is not None
+    assert one.denial(1, EMPTY_US) is None
 
 
 def test_while_the_pool_is_empty_it_does_not_ask_again_at_once() -> None:

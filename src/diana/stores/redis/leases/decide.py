@@ -46,18 +46,19 @@ class LeaseDecider(Decider):
         claims = [self._claim(charge, key, now) for charge, key in zip(charges, keys, strict=True)]
         if any(isinstance(claim, Decision) and not claim for claim in claims):
             # Known without asking. What was to be asked for the others is not sent.
-            for claim in claims:
-                if isinstance(claim, Asked) and claim.lease is not None:
-                    self.table.lose(claim.lease)
+            self._lose_all(claims)
             return (yield from self._none_charged(charges, claims, now))
-        answers = yield from self._ask_pools(
-            [
-                (meter, key, claim.ask)
-                for (meter, _, _), key, claim in zip(charges, keys, claims, strict=True)
-                if isinstance(claim, Asked)
-            ],
-            now,
-        )
+        asks = [
+            (meter, key, claim.ask)
+            for (meter, _, _), key, claim in zip(charges, keys, claims, strict=True)
+            if isinstance(claim, Asked)
+        ]
+        try:
+            answers = yield from self._ask_pools(asks, now)
+        except BaseException:
+            # Cancelled or interrupted: the charge stands, but a lease that still waited for its reply would wait for ever.
+            self._lose_all(claims)
+            raise
         replies = iter(answers)
         decided = [
             Decided(claim, at_hand=True)
@@ -118,6 +119,11 @@ class LeaseDecider(Decider):
         if now is not None:
             return Asked(None, Ask(cost=cost))
         return self.table.claim(meter, key, wire_key, cost)
+
+    def _lose_all(self, claims: Sequence[Decision | Asked]) -> None:
+        for claim in claims:
+            if isinstance(claim, Asked) and claim.lease is not None:
+                self.table.lose(claim.lease)
 
     def _ask_pools(
         self, asks: Sequence[tuple[Meter, bytes, Ask]], now: int | None

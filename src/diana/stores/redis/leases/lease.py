@@ -13,6 +13,7 @@ pool that had nothing left is remembered for at most 100 ms; meanwhile requests 
 
 from __future__ import annotations
 
+from diana.core.decision import NEVER
 from diana.core.duration import SECOND_US
 from diana.core.lease import LeaseTerms
 from diana.core.meter import Meter
@@ -138,11 +139,14 @@ class Lease:
         """Of what was just taken."""
         return True, self.remaining + self.permits, 0, self.reset_us, 0
 
-    def denial(self, now: int) -> tuple[bool, int, int, int, int] | None:
+    def denial(self, cost: int, now: int) -> tuple[bool, int, int, int, int] | None:
         """If the pool is known to have nothing left."""
         if now >= self.closed_until_us:
             return None
-        return False, self.holds(now), max(1, self._retry_at_us - now), self.reset_us, 0
+        retry_us = max(1, self._retry_at_us - now)
+        if cost > self.meter.params.limit:
+            retry_us = NEVER
+        return False, self.holds(now), retry_us, self.reset_us, 0
 
     def server_us(self, now: int) -> int:
         """What time it is at the store, in the window of this lease."""

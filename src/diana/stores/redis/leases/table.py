@@ -12,7 +12,7 @@ from time import monotonic_ns
 from typing import NamedTuple
 
 from diana.core.charge import ONE, Charges, checked_cost
-from diana.core.decision import Decision
+from diana.core.decision import NEVER, Decision
 from diana.core.division import Shares
 from diana.core.duration import SECOND_US
 from diana.core.lease import LeaseTerms
@@ -111,6 +111,8 @@ class LeaseTable:
                 lease = None if leases is None else leases.get(key)
                 if lease is None:
                     return None
+                if lease.meter is not meter:
+                    lease.meter = meter  # see _lease
                 # Lease.take and the like, written out: the calls would cost as much as all the rest.
                 lease.wanted += cost
                 left = lease.permits - cost
@@ -121,7 +123,7 @@ class LeaseTable:
                         self._notice(lease)
                     outcome = (True, lease.remaining + left, 0, lease.reset_us, 0)
                 else:
-                    denied = lease.denial(now)
+                    denied = lease.denial(cost, now)
                     if denied is None:
                         lease.wanted -= cost  # it is asked once more in a moment
                         return None
@@ -151,7 +153,7 @@ class LeaseTable:
                 taken.append((lease, cost))
                 outcome = lease.outcome()
             else:
-                outcome = lease.denial(now)
+                outcome = lease.denial(cost, now)
             if outcome is None:
                 known = False
                 break
@@ -191,7 +193,7 @@ class LeaseTable:
                     return Asked(None, Ask(cost=cost, ttl_us=self._terms.ttl_us))
                 lease.wanted = HOT
                 return Asked(lease, lease.begin(now, self._nodes, cost))
-            outcome = lease.outcome() if lease.take(cost, now) else lease.denial(now)
+            outcome = lease.outcome() if lease.take(cost, now) else lease.denial(cost, now)
             if outcome is not None:
                 if lease.is_due(now):
                     self._notice(lease)
@@ -247,7 +249,7 @@ class LeaseTable:
             if held >= cost:
                 _, _, _, reset_us, _ = lease.outcome()
                 return (True, lease.remaining + held - cost, 0, reset_us, 0), at
-            denied = lease.denial(now)
+            denied = lease.denial(cost, now)
             return None if denied is None else (denied, at)
 
     def forget_empty(self, meter: Meter, key: str, wire_key: bytes) -> None:
@@ -320,9 +322,11 @@ class LeaseTable:
             if len(self._by_meter) >= MOST_LEASES:
                 self._by_meter.clear()
             self._by_meter[meter] = leases
-            for lease in leases.values():
-                lease.meter = meter  # the rule was edited: what is held stays
-        return leases.get(key)
+        lease = leases.get(key)
+        if lease is not None and lease.meter is not meter:
+            # The rule was edited, or overrides this key: what is held stays. Of other keys this says nothing.
+            lease.meter = meter
+        return lease
 
     def _heat(self, meter: Meter, key: str, wire_key: bytes, now: int) -> Lease | None:
         """One more request that has to ask; a lease, if it is the tenth of this second."""
@@ -351,7 +355,9 @@ class LeaseTable:
             del self._denied[wire_key]
             return None
         _, remaining, retry_us, reset_us, _ = known.outcome
-        if retry_us > 0:
+        if cost > meter.params.limit:
+            retry_us = NEVER
+        elif retry_us > 0:
             retry_us = max(1, known.retry_at_us - now)
         outcome = (False, remaining, retry_us, reset_us, 0)
         return Decision(outcome, meter.params.limit, key, cost, wall_us())
