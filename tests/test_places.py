@@ -24,7 +24,7 @@ PATIENT = "budget=10s"
 FIVE = "{url: /, rules: [{actor: ip, algo: C, most: 5}]}"
 
 
-def guard_of(text: str, store: str | None = None, **options: Any) -> Guard:
+def guard_of(text: str, store: str | Store | None = None, **options: Any) -> Guard:
     return Guard(rules_from_bytes(text.encode()), store, **options)
 
 
