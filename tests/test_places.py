@@ -11,6 +11,7 @@ import pytest
 
 from diana import AsyncGuard, ConfigError, Guard, Request, Verdict
 from diana.core.charge import Charges
+from diana.core.contracts import Store
 from diana.core.decision import UNKNOWN, Decision
 from diana.sources.rules import rules_from_bytes
 from diana.stores.memory import MemoryStore
