@@ -1,5 +1,6 @@
 -- Whose address? `diana/core/address.py`: the socket's peer, or what a trusted proxy says it was.
 local bit = require 'bit'
+local remembering = require 'diana.remembering'
 local text = require 'diana.text'
 local byte, char, find, sub, format = string.byte, string.char, string.find, string.sub, string.format
 
@@ -94,14 +95,14 @@ local function spelled_network(bytes)
 end
 
 -- `203.0.113.9`, or `2001:db8:0:1::/64`; nil if it is no address.
-function address.counted(spelled)
+address.counted = remembering(function(spelled)
   local bytes = address.bytes(spelled)
   if not bytes then return nil end
   if #bytes == 4 then return spelled_ipv4(bytes) end
   if sub(bytes, 1, 12) == NAT64 then return spelled_ipv4(sub(bytes, 13)) end
   if sub(bytes, 1, 2) == '\32\2' then return spelled_ipv4(sub(bytes, 3, 6)) end
   return spelled_network(bytes)
-end
+end)
 
 local function masked(bytes, bits)
   local whole = math.floor(bits / 8)

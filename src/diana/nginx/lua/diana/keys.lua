@@ -1,5 +1,6 @@
 -- Identities as keys, and keys as counters of the store: `diana/core/key.py` and `diana/stores/redis/protocol/wire.py`.
 local ffi = require 'ffi'
+local remembering = require 'diana.remembering'
 local text = require 'diana.text'
 local unicode = require 'diana.unicode'
 local find, gsub, format = string.find, string.gsub, string.format
@@ -11,10 +12,15 @@ local LONGEST_PLAIN, LONGEST_KEY = 64, 512
 
 local keys = {}
 
-function keys.digest(value)
+local HEX = {}
+for number = 0, 255 do HEX[number] = format('%02x', number) end
+
+keys.digest = remembering(function(value)
   ffi.C.SHA256(value, #value, buffer)
-  return (gsub(ffi.string(buffer, 16), '.', function(one) return format('%02x', string.byte(one)) end))
-end
+  local digits = {}
+  for place = 0, 15 do digits[place + 1] = HEX[buffer[place]] end
+  return table.concat(digits)
+end)
 
 local function is_printable(value)
   for _, point in ipairs(text.points(value)) do
