@@ -247,9 +247,11 @@ class _Parts:
 def _without_charge(
     charges: Charges, states: list[State | None], decisions: list[Decision], now: int
 ) -> list[Decision]:
-    """What they have, when another limit denies."""
+    """What those that would pass have, when another limit denies."""
     return [
         decision._replace(outcome=meter.decide(state, meter.params, 0, now)[1])
+        if decision
+        else decision
         for decision, (meter, _, _), state in zip(decisions, charges, states, strict=True)
     ]
 
