@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from diana.core.charge import Charge
 from diana.core.contracts import State, Store
 from diana.core.decision import Decision
-from diana.core.limit import Limit
+from diana.core.limit import Limit, Places
 from diana.core.meter import Family, Meter, meter_from_limit, params_of_tiers
 from diana.core.plugins import algorithms
 from diana.core.weigh import weigh
@@ -159,6 +159,18 @@ def test_random_histories_of_tiers(code: str, store: Store) -> None:
         replay(store, [[meters[place % len(meters)]] for place in range(len(history))], history)
 
     same()
+
+
+def test_peeking_shows_each_limit_that_denies_with_and_without_a_kernel(store: Store) -> None:
+    meters = [
+        meter_from_limit("peeked", Limit(1, SECOND_US), algorithms()["W"], {}),
+        meter_from_limit("peeked", Places(1, SECOND_US), algorithms()["C"], {}),
+        meter_from_limit("peeked", Limit(5, SECOND_US), algorithms()["TB"], {}),
+        meter_from_limit("peeked", Places(5, SECOND_US), algorithms()["C"], {"retry": "1s"}),
+    ]
+    for some in (meters[:2], meters[1:3], [meters[0], meters[3]], meters[:3]):
+        charges = [Charge(meter, "k", 2) for meter in some]
+        assert store.peek(charges, BEGIN_US) == weigh(charges, [None] * len(some), BEGIN_US)[0]
 
 
 def test_it_keeps_the_contract_in_a_zone_with_the_algorithms_of_others() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from diana import ConfigError
 from diana.core.charge import Charge
-from diana.core.limit import Limit
+from diana.core.limit import Limit, Places
 from diana.core.meter import Meter, meter_from_limit
 from diana.core.plugins import algorithms
 from diana.stores.shared.layout import MOST_LIMITS, Layout
@@ -124,6 +124,8 @@ def test_a_log_that_is_too_long_is_refused_at_load(zone: PythonZone) -> None:
     zone.bind(meter("fits", 10_000, "SL"))
     with pytest.raises(ConfigError, match=r"at most 10,000 entries of a log, and 10001/hour"):
         zone.bind(meter("does not", 10_001, "SL"))
+    with pytest.raises(ConfigError, match=r"at most 10,000 places of a key, and 10001 at once"):
+        zone.bind(meter_from_limit("places", Places(10_001, SECOND_US), algorithms()["C"], {}))
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -218,6 +218,14 @@ def test_a_file_that_others_may_read_is_refused(name: str) -> None:
         open_zone_file(name, "python", SIZE, lay_out)
 
 
+def test_a_pipe_is_refused_and_not_waited_for(name: str) -> None:
+    os.mkfifo(path_of_zone(name), 0o600)
+    with pytest.raises(ConfigError, match="is no regular file"):
+        open_zone_file(name, "python", SIZE, lay_out)
+    with pytest.raises(ConfigError, match="is no regular file"):
+        header_of_zone(name)
+
+
 def test_a_file_of_another_user_is_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     path_of_zone(name).touch(0o600)
     other, here = os.geteuid() + 1, path_of_zone(name)

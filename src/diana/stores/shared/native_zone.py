@@ -20,6 +20,7 @@ from diana.core.log import Log, log_of
 from diana.core.meter import Meter
 from diana.core.weigh import weigh
 from diana.stores.native import kernels, terms_of
+from diana.stores.shared.unfit import too_many_entries
 from diana.stores.shared.zone_file import BODY, ZoneFile
 
 if TYPE_CHECKING:
@@ -75,11 +76,7 @@ class NativeZone:
         terms = _terms(meter)
         self._ids[self._counters.owner_of(terms)] = meter.id
         if terms.kind == kernels().LOG and meter.params.limit > MOST_ENTRIES:
-            raise ConfigError(
-                f"a zone keeps at most {MOST_ENTRIES:,} entries of a log, and {meter.limit} has more; write a smaller number, "
-                "or take a sliding window (SW)",
-                path="rpu",
-            )
+            raise too_many_entries(meter, MOST_ENTRIES)
         if terms.kind == kernels().NUMBERS:
             _check_state(meter)
 
@@ -250,9 +247,11 @@ class _Parts:
 def _without_charge(
     charges: Charges, states: list[State | None], decisions: list[Decision], now: int
 ) -> list[Decision]:
-    """What they have, when another limit denies."""
+    """What those that would pass have, when another limit denies."""
     return [
         decision._replace(outcome=meter.decide(state, meter.params, 0, now)[1])
+        if decision
+        else decision
         for decision, (meter, _, _), state in zip(decisions, charges, states, strict=True)
     ]
 
@@ -281,14 +280,13 @@ def _state_from_numbers(meter: Meter, numbers: Numbers | None) -> State | None:
 def _check_state(meter: Meter) -> None:
     state = meter.decide(None, meter.params, 1, 0)[0]
     if isinstance(state, Log):
-        fits = 2 * meter.params.limit <= MOST_NUMBERS
-    else:
-        fits = (
-            isinstance(state, tuple)
-            and len(state) <= MOST_NUMBERS
-            and all(number.__class__ is int for number in state)
-        )
-    if not fits:
+        if 2 * meter.params.limit > MOST_NUMBERS:
+            raise too_many_entries(meter, MOST_NUMBERS // 2)
+    elif not (
+        isinstance(state, tuple)
+        and len(state) <= MOST_NUMBERS
+        and all(number.__class__ is int for number in state)
+    ):
         raise ConfigError(
             f"a state of {meter.algorithm.spelling} ({meter.algorithm.code}) does not fit into a zone, which keeps up to "
             f"{MOST_NUMBERS:,} whole numbers of a key; count it in memory:// or in Redis",

@@ -46,6 +46,7 @@ from diana.stores.shared.table import (
     TooSmall,
 )
 from diana.stores.shared.undo import Undo
+from diana.stores.shared.unfit import too_many_entries
 from diana.stores.shared.zone_file import BODY, ZoneFile
 from diana.stores.shared.zone_lock import ZoneLock
 
@@ -108,11 +109,7 @@ class PythonZone:
         state, _ = meter.decide(None, meter.params, 1, 0)
         if isinstance(state, Log):
             if meter.params.limit > MOST_ENTRIES:
-                raise ConfigError(
-                    f"a zone keeps at most {MOST_ENTRIES:,} entries of a log, and {meter.limit} has more; write a smaller number, "
-                    "or take a sliding window (SW)",
-                    path="rpu",
-                )
+                raise too_many_entries(meter, MOST_ENTRIES)
         elif not isinstance(state, tuple) or len(state) > MOST_NUMBERS or not _are_whole(state):
             raise self._unfit(meter)
 

@@ -16,6 +16,7 @@ from diana.core.contracts import Clock, Take
 from diana.core.decision import Decision
 from diana.core.errors import ConfigError, shown
 from diana.core.meter import Meter
+from diana.stores.native import description
 from diana.stores.shared.zone_file import (
     ZoneFile,
     checked_zone_name,
@@ -109,6 +110,6 @@ def zone_kind(kind: str | None = None) -> Any:
         except ImportError:
             if kind is not None:
                 raise ConfigError(
-                    "this zone is of the native kind, and Diana was built without a C compiler here"
+                    f"this zone is of the native kind, and this process is {description()}"
                 ) from None
     return import_module("diana.stores.shared.python_zone").PythonZone

@@ -148,7 +148,9 @@ def header_of_zone(name: str) -> Header:
     if known is not None:
         return known.header
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        # Should somebody have put a pipe there, it is not waited for until someone writes to it.
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        descriptor = os.open(path, flags)
     except FileNotFoundError:
         raise StoreError(f"there is no zone {name}: {path} does not exist") from None
     except OSError as error:

@@ -1,0 +1,22 @@
+"""What is said of a limit that a zone has no room for: how many it may have, and what to write instead."""
+
+from __future__ import annotations
+
+from diana.core.errors import ConfigError
+from diana.core.limit import holds_places
+from diana.core.meter import Meter
+
+
+def too_many_entries(meter: Meter, most: int) -> ConfigError:
+    """Of a log: each request that counts is an entry, or each place that is taken."""
+    if holds_places(meter.algorithm):
+        return ConfigError(
+            f"this kind of a zone keeps at most {most:,} places of a key, and {meter.limit} has more; write a smaller number, "
+            "or count it in memory:// or in Redis",
+            path="most",
+        )
+    return ConfigError(
+        f"a zone keeps at most {most:,} entries of a log, and {meter.limit} has more; write a smaller number, "
+        "or take a sliding window (SW)",
+        path="rpu",
+    )
