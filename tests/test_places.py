@@ -11,6 +11,7 @@ import pytest
 
 from diana import AsyncGuard, ConfigError, Guard, Request, Verdict
 from diana.core.charge import Charges
+from diana.core.contracts import Store
 from diana.core.decision import UNKNOWN, Decision
 from diana.sources.rules import rules_from_bytes
 from diana.stores.memory import MemoryStore
@@ -24,7 +25,7 @@ PATIENT = "budget=10s"
 FIVE = "{url: /, rules: [{actor: ip, algo: C, most: 5}]}"
 
 
-def guard_of(text: str, store: str | None = None, **options: Any) -> Guard:
+def guard_of(text: str, store: str | Store | None = None, **options: Any) -> Guard:
     return Guard(rules_from_bytes(text.encode()), store, **options)
 
 
