@@ -15,7 +15,7 @@ from uuid import uuid4
 
 import pytest
 
-from diana import AsyncLimiter, ConfigError, Decision, Limiter, LimitExceeded, limit
+from diana import AsyncLimiter, ConfigError, Decision, DianaError, Limiter, LimitExceeded, limit
 from diana.core.decision import UNKNOWN
 from diana.stores.shared.zone_file import remove_zone_file
 from diana.testing import FakeClock
@@ -410,3 +410,50 @@ def test_a_generator_is_no_call_that_ends() -> None:
         @limit("2 at once")
         def work() -> Iterator[int]:
             yield 1
+
+
+@pytest.mark.parametrize("among", [2, 1], ids=["with another free", "and it was the last"])
+def test_a_slot_is_for_one_at_a_time(among: int) -> None:
+    limiter = Limiter(f"{among} at once")
+    slot = limiter.slot("a")
+    with slot:
+        with pytest.raises(DianaError), slot:
+            pass
+        assert limiter.peek("a").allowed == (among == 2)
+    with slot:
+        assert limiter.peek("a").allowed == (among == 2)
+    assert limiter.peek("a").remaining == among - 1
+
+
+ENDS_BEHIND_IT = """
+import asyncio, multiprocessing, sys
+from diana import AsyncLimiter, Limiter
+
+url, name, how = sys.argv[1:]
+
+def work():
+    with Limiter("1 at once", store=url, name=name).slot("a"):
+        pass
+
+async def awork():
+    async with AsyncLimiter("1 at once", store=url, name=name).slot("a"):
+        pass
+
+if how == "script":
+    work()
+elif how == "child":
+    child = multiprocessing.get_context("fork").Process(target=work)
+    child.start()
+    child.join()
+    sys.exit(child.exitcode)
+else:
+    asyncio.run(awork())
+"""
+
+
+@pytest.mark.parametrize("how", ["script", "child", "loop"])
+def test_a_process_that_ends_behind_its_slot_has_given_it_back(redis7: Server, how: str) -> None:
+    words = [sys.executable, "-c", ENDS_BEHIND_IT, f"{redis7.url}?{PATIENT}", name(), how]
+    for _ in range(3):
+        with Popen(words) as process:
+            assert process.wait(30) == 0

@@ -15,7 +15,7 @@ from diana.core.charge import Charge, charged_at, checked_cost
 from diana.core.contracts import Algorithm, AsyncStore, AsyncTake, Client, Clock, Store
 from diana.core.decision import Decision, tightest
 from diana.core.duration import micros_from_spelling
-from diana.core.errors import ConfigError, LimitExceeded
+from diana.core.errors import ConfigError, DianaError, LimitExceeded
 from diana.core.exchange import adrive, drive
 from diana.core.limit import Limit, Places, checked_places, holds_places, limits_from_spelling
 from diana.core.meter import Meter, escaped, meter_from_limit
@@ -177,11 +177,17 @@ class _Slot(Place):
         self.charge = (meter, key, cost)
         self._limiter = limiter
         self._asked = wait
+        self.is_released = True
 
     def _begin(self, decision: Decision) -> Decision:
         outcome, _, _, cost, at, degraded = decision
         if not outcome[0]:
             raise LimitExceeded(decision)
+        if not self.is_released:
+            self._limiter.held(decision).release()
+            raise DianaError(
+                "this slot holds a place already; write limiter.slot(key) in each with"
+            )
         meter = self.charge[0]
         algorithm: Any = meter.algorithm
         self.at = algorithm.moment_of(meter.params, outcome, at)

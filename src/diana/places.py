@@ -12,7 +12,9 @@ not close what it was given) is given back when the garbage collector finds it.
 from __future__ import annotations
 
 import asyncio
+import atexit
 import logging
+import sys
 import threading
 from collections.abc import Callable, Iterable
 from math import inf
@@ -232,6 +234,7 @@ class Keeper:
                 # By its name in the module: gevent may have patched it after this was imported.
                 self._thread = threading.Thread(target=self._run, name="diana-places", daemon=True)
                 self._thread.start()
+                _flush_at_exit()
 
     def _run(self) -> None:
         retried: list[Place] = []
@@ -400,6 +403,16 @@ def keeper_of_process() -> Keeper:
 
 def flush() -> None:
     keeper_of_process().flush()
+
+
+def _flush_at_exit() -> None:
+    """A script that ends right behind its `with` has given its place back. Registered late: who is registered first, as the finalizers
+    that close a store, runs last."""
+    atexit.register(flush)
+    forking: Any = sys.modules.get("multiprocessing.util")
+    if forking is not None:
+        # Its children end without what atexit knows.
+        forking.Finalize(None, flush, exitpriority=0)
 
 
 async def aflush() -> None:
