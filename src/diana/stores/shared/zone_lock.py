@@ -32,7 +32,9 @@ class ZoneLock:
     def is_busy(self, error: OSError) -> bool:
         """Whether to try again, by way of the turnstile."""
         if error.errno == errno.EDEADLK:
-            # The kernel takes the threads of a process for one: with two zones it may see a circle where there is none.
+            # The kernel takes the threads of a process for one: with two zones it may see a circle where there is none. If there is one,
+            # it is for a lock that this process has and does not know of.
+            self.release()
             sleep(0.000_1)
         elif error.errno not in (errno.EAGAIN, errno.EACCES):
             return False
@@ -41,13 +43,16 @@ class ZoneLock:
 
     def _wait_in_line(self) -> None:
         longs, waiting = self._layout.longs, self._layout.waiting
-        self._turnstile()
+        # All of it in the `try`: a signal may strike behind any call. To give up what one does not have does no harm.
         try:
+            self._turnstile()
             longs[waiting] = 1
             lockf(self._descriptor, LOCK_EX, 1)
             longs[waiting] = 0
-        except BaseException:
-            self.release()
-            raise
-        finally:
             self._leave_turnstile()
+        except BaseException:
+            try:
+                self.release()
+            finally:
+                self._leave_turnstile()
+            raise
