@@ -15,8 +15,18 @@ from uuid import uuid4
 
 import pytest
 
-from diana import AsyncLimiter, ConfigError, Decision, DianaError, Limiter, LimitExceeded, limit
+from diana import (
+    AsyncLimiter,
+    ConfigError,
+    Decision,
+    DianaError,
+    Limiter,
+    LimitExceeded,
+    StoreError,
+    limit,
+)
 from diana.core.decision import UNKNOWN
+from diana.stores.memory import MemoryStore
 from diana.stores.shared.zone_file import remove_zone_file
 from diana.testing import FakeClock
 from tests.servers.server import Server
@@ -457,3 +467,26 @@ def test_a_process_that_ends_behind_its_slot_has_given_it_back(redis7: Server, h
     for _ in range(3):
         with Popen(words) as process:
             assert process.wait(30) == 0
+
+
+class FailingStore(MemoryStore):
+    """Renews nothing."""
+
+    def renew(self, *_: object) -> int:
+        raise StoreError("no")
+
+
+def test_a_store_that_fails_costs_the_others_no_place(redis7: Server) -> None:
+    called = name()
+    url = f"{redis7.url}?{PATIENT}"
+    limiter = Limiter("1 at once", store=url, name=called, hold="2s")
+    other = Limiter("1 at once", store=url, name=called, hold="2s")
+    failing = Limiter("9 at once", store=FailingStore(), name="failing", hold="300ms")
+    with failing.slot("a"), limiter.slot("a"):
+        deadline = time.monotonic() + 5
+        while time.monotonic() < deadline:
+            assert not other.peek("a"), "it was not renewed"
+            time.sleep(0.05)
+    until(lambda: other.peek("a"), "it is given back")
+    limiter.close()
+    other.close()

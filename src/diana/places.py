@@ -93,15 +93,17 @@ class Place:
     def renew(self) -> None:
         # Marked first, then looked: whoever releases meanwhile marks first and looks, too, so one of the two sees the other.
         self.is_renewing = True
-        if not self.is_released:
-            began = monotonic()
-            moment = _renewed(self)
-            if moment is not None:
-                # By when it was surely renewed: it may have run off before that.
-                self._note_expired(monotonic())
-                self.since = began
-                self.at = moment or self.at
-        self.is_renewing = False
+        try:
+            if not self.is_released:
+                began = monotonic()
+                moment = _renewed(self)
+                if moment is not None:
+                    # By when it was surely renewed: it may have run off before that.
+                    self._note_expired(monotonic())
+                    self.since = began
+                    self.at = moment or self.at
+        finally:
+            self.is_renewing = False
 
     def _note_expired(self, now: float) -> None:
         if now - self.since >= self.hold:
@@ -278,11 +280,14 @@ class Keeper:
             place.is_released = True
         failed: list[Place] = []
         for store, clock, some in _by_store(places):
-            if hasattr(store, "release"):
-                failed += released(some, store.release(*wire_places(some, clock)))
-            else:
-                for place in some:
-                    place.account.give_back(place)
+            try:
+                if hasattr(store, "release"):
+                    failed += released(some, store.release(*wire_places(some, clock)))
+                else:
+                    for place in some:
+                        place.account.give_back(place)
+            except Exception:  # of one store: the places in others are given back all the same
+                log.exception("giving places back failed; they run off by themselves")
         for one in found:
             if isinstance(one, threading.Event):
                 one.set()
@@ -292,7 +297,10 @@ class Keeper:
         now = monotonic()
         for place in list(self._held):
             if now - place.since >= place.hold / 3:
-                place.renew()
+                try:
+                    place.renew()
+                except Exception:  # of one store: the places in others are renewed all the same
+                    log.exception("renewing a place failed; it is tried again")
                 if place.is_released:
                     self._queue.put([place])
 

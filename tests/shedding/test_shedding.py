@@ -14,6 +14,7 @@ import pytest
 from diana import AsyncGuard, Guard, Request, Verdict
 from diana.core.shed import Activity, Level, Sample
 from diana.shedding import shedding as shedding_module
+from diana.shedding.gauge import Gauge
 from tests.servers.waiting import until
 from tests.shedding.lines import CPU_LEVELS, Dial, at_level, line, policy, state
 
@@ -251,6 +252,17 @@ def test_levels_change_live_and_what_was_measured_stays() -> None:
     at_level(guard, 2)
     assert dial.opened == 2
     guard.close()
+
+
+def test_an_edit_elsewhere_in_the_file_leaves_no_level(caplog: pytest.LogCaptureFixture) -> None:
+    before, after = Gauge(line(Dial(0.0)), ()), Gauge(line(Dial(0.0)), ())
+    before.add(92.0, 0.0)
+    before.add(87.0, 1_000.0)  # below 90, and not yet at 85
+    assert before.level == 2
+    caplog.clear()
+    after.take_over(before)
+    assert (after.level, after.reject) == (2, 30)
+    assert not caplog.records
 
 
 def threads_of_ours() -> list[threading.Thread]:

@@ -56,7 +56,11 @@ class Gauge:
         self._smoothing, self._value, self._sample = other._smoothing, other._value, other._sample
         self._problem, self._activity = other._problem, other._activity
         if self._smoothing.value is not None:
-            self._set_level(level_after(self.line.levels, 0, self._smoothing.value))
+            # From where it stands: an edit elsewhere in the file must not leave a level that is kept just below its `above`.
+            levels = self.line.levels
+            if levels == other.line.levels:
+                self.level, self.reject, self._choice = other.level, other.reject, other._choice
+            self._set_level(level_after(levels, other.level, self._smoothing.value))
 
     def open(self, activity: Activity) -> None:
         """In the process that measures; done with the next sample, in the thread whose time it may take."""

@@ -166,6 +166,17 @@ def test_a_refund_goes_to_the_live_lease_unless_it_is_reported() -> None:
     assert not one.put_back(1, SERVER + 2 * MS, 2 * SECOND), "the lease is over"
 
 
+def test_a_refund_of_what_a_lost_ask_reported_is_the_pools() -> None:
+    one = filled(10)
+    taken(one, 4, 2 * MS)
+    one.begin(3 * MS, 1)
+    one.lose()
+    assert not one.put_back(1, SERVER + 2 * MS, 4 * MS), "it may be counted already"
+    assert one.take(1, 5 * MS)
+    assert one.put_back(1, SERVER + 5 * MS, 5 * MS)
+    assert one.used == 4
+
+
 def test_what_nothing_is_asked_of_goes_back() -> None:
     one = filled(50)
     taken(one, 5, 2 * MS)

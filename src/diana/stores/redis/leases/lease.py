@@ -233,9 +233,9 @@ class Lease:
             self._close(grant)
 
     def lose(self) -> None:
-        """What became of it is unknown: what it reported is said again with the next, as part of that."""
+        """What became of it is unknown: what it reported is said again with the next, as part of that. It may be counted, so it is
+        not put back here: used again later, it would count as used then."""
         self.in_flight = False
-        self._asked_used = 0
 
     def forget_empty(self) -> None:
         """The pool may have something by now: its counter was reset."""
