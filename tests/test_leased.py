@@ -32,7 +32,11 @@ DAY = "unit: day, rpu: 10000000, algo: W"
 """Fast enough to be leased, and over before nothing."""
 
 
-def policy(rule: str = DAY, settings: str = "store_budget: 10s", scope: str = "leased") -> Policy:
+PATIENT = "store_budget: 10s\nlease: {ttl: 60s}"
+"""A process that stands still for a second or two loses no lease."""
+
+
+def policy(rule: str = DAY, settings: str = PATIENT, scope: str = "leased") -> Policy:
     text = f"{settings}\nlimits: [{{url: /, rules: [{{name: all, {rule}, scope: {scope}}}]}}]"
     return rules_from_bytes(text.encode())
 
@@ -308,7 +312,7 @@ def test_what_a_node_holds_and_uses_is_seen(redis7: Server) -> None:
 
 def test_several_leased_rules_are_all_or_nothing(redis7: Server) -> None:
     rules = rules_from_bytes(
-        f"store_budget: 10s\nlimits: [{{url: /, rules: [{{name: wide, {DAY}, scope: leased}}, "
+        f"{PATIENT}\nlimits: [{{url: /, rules: [{{name: wide, {DAY}, scope: leased}}, "
         "{name: narrow, unit: day, rpu: 2000000, burst: 500, scope: leased}]}]".encode()
     )
     with guarded(redis7, rules) as guard:
