@@ -214,9 +214,17 @@ def test_where_no_store_is_asked_it_is_refused(scope: str) -> None:
 def test_as_a_default_it_is_for_those_that_ask() -> None:
     rules = rules_from_bytes(
         b"defaults: {drop: random, unit: second, rpu: 5}\n"
-        b"limits: [{url: /, rules: [{name: a, scope: global}, {name: b, scope: local}]}]"
+        b"limits: [{url: /, rules: [{name: a, scope: global}, {name: b, scope: local}, "
+        b"{name: c, algo: C, most: 5, scope: global}]}]"
     )
-    assert {rule.name: rule.drop for rule in rules.rules} == {"a": "random", "b": None}
+    assert {rule.name: rule.drop for rule in rules.rules} == {"a": "random", "b": None, "c": None}
+
+
+def test_so_many_at_once_is_no_rate_to_compare_with() -> None:
+    with pytest.raises(ConfigError, match="so many at once is none; remove it"):
+        rules_from_bytes(
+            b"{url: /, rules: [{algo: C, most: 5, scope: global, drop: random}]}",
+        )
 
 
 def test_other_words_are_refused() -> None:

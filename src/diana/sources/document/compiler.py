@@ -202,10 +202,13 @@ class _Compiler:
 
     def _drop(self, merged: _MergedFields, scope: str) -> str | None:
         drop: str | None = merged.value("drop")
-        if drop is None or scope in ("global", "leased"):
+        places = holds_places(merged.value("algo"))
+        if drop is None or (scope in ("global", "leased") and not places):
             return drop
         if merged.is_own("drop"):
             said = f"drop spares the store, and a rule of scope {scope} asks none; write scope: global or leased, or remove it"
+            if places:
+                said = "drop compares how often is asked with a rate, and so many at once is none; remove it"
             self._mistakes.add(merged.wrong("drop", said))
         return None
 
