@@ -389,7 +389,7 @@ def test_lease_is_read_strictly(lease: str, said: str) -> None:
 
 def test_lease_is_read() -> None:
     assert policy(settings="lease: {start: 25%, ttl: 500ms}").settings.lease == (25, 500_000)
-    assert policy().settings.lease == (10, 1_000_000)
+    assert policy(settings="").settings.lease == (10, 1_000_000)
 
 
 def test_without_a_store_it_counts_here_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
