@@ -40,14 +40,14 @@ def test_a_file_is_not_overwritten(config: Path, tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text("mine")
     done = run(config, "-o", tmp_path / "mine.yaml")
     assert done.exit_code == 1
-    assert "mine.yaml: File exists" in done.stderr
+    assert "mine.yaml: File exists" in done.output
     assert (tmp_path / "mine.yaml").read_text() == "mine"
 
 
 def test_what_differs_is_told_by_file_and_line(config: Path) -> None:
     config.write_text(CONFIG.replace("/orders/", "/orders"), encoding="utf-8")
     done = run(config)
-    assert f"{config}:3: location /orders also matches /ordersx" in done.stderr
+    assert f"{config}:3: location /orders also matches /ordersx" in done.output
     assert done.exit_code == 0
     assert run(config, "--strict").exit_code == 1
 
@@ -56,4 +56,4 @@ def test_nothing_to_translate_is_an_error(config: Path) -> None:
     config.write_text("server { }", encoding="utf-8")
     done = run(config)
     assert done.exit_code == 1
-    assert "no limit_req or limit_conn" in done.stderr
+    assert "no limit_req or limit_conn" in done.output

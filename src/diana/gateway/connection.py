@@ -34,6 +34,8 @@ from diana.gateway.problem import Problem
 from diana.gateway.slow_readers import UnsentWatch
 from diana.gateway.uvicorn_parts import HttpToolsProtocol, RequestResponseCycle
 
+LAST_REQUEST_SECONDS = 0.25
+
 
 class Part(Enum):
     """What a client is sending."""
@@ -73,6 +75,8 @@ class ClientConnection(HttpToolsProtocol):
         self._plain_head: bytes | None = None
         """Of a request that wanted to change to a protocol which nobody speaks here, without that wish."""
         self._patience: asyncio.TimerHandle | None = None
+        self._is_ending = False
+        """The gateway ends: the next answer is the last."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -90,6 +94,14 @@ class ClientConnection(HttpToolsProtocol):
             self._read(data)
         else:
             self._take(memoryview(b"".join((self._unread, data)) if self._unread else data))
+
+    def shutdown(self) -> None:
+        """The gateway ends. A connection that was taken here may be bringing its request right now: it is given a moment to arrive."""
+        if self.cycle is None or self._part is Part.HEAD:
+            self._is_ending = True
+            self.loop.call_later(LAST_REQUEST_SECONDS, self._close_if_unused)
+        else:
+            super().shutdown()
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -141,6 +153,8 @@ class ClientConnection(HttpToolsProtocol):
             return
         self._part = Part.BODY
         super().on_headers_complete()
+        if self._is_ending and self.cycle is not None:
+            self.cycle.keep_alive = False
 
     def on_body(self, body: bytes) -> None:
         self._between = 0
@@ -271,6 +285,10 @@ class ClientConnection(HttpToolsProtocol):
         if self._patience is not None:
             self._patience.cancel()
             self._patience = None
+
+    def _close_if_unused(self) -> None:
+        if not self._deaf and self._unanswered() is None:
+            self.transport.close()
 
     def _lose_patience(self) -> None:
         self._patience = None

@@ -165,7 +165,9 @@ def _ends_of(scope: Any) -> AsyncExitStack:
         stack = scope.get(name)
         if isinstance(stack, AsyncExitStack):
             return stack
-    raise ConfigError("this app is no FastAPI: it does not tell when an answer has been sent")
+    raise ConfigError(
+        "so many at once on a route needs FastAPI 0.118 or later, which tells when an answer has been sent"
+    )
 
 
 def _with_fields(returned: Any, fields: Fields) -> Any:
