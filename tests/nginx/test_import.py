@@ -188,6 +188,19 @@ def test_the_rules_limit_as_nginx_would(imported: Any, tmp_path: Path) -> None:
     guard.close()
 
 
+def test_connections_are_places(imported: Any) -> None:
+    found = imported(
+        "limit_conn_zone $binary_remote_addr zone=c:10m;\nlimit_conn_zone $server_name zone=s:1m;\n"
+        "server { server_name x.example; limit_conn c 5; limit_conn s 100; limit_conn_status 429; limit_conn_dry_run on; }"
+    )
+    (block,) = found.document["limits"]
+    answer = {"mode": "shadow", "status": 429}
+    assert block["rules"] == [
+        {"name": "c", "actor": "ip", "algo": "C", "most": 5, **answer},
+        {"name": "s", "actor": "host", "algo": "C", "most": 100, **answer},
+    ]
+
+
 def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
     file = tmp_path / "nginx.conf"
     file.write_text("http { limit_req_zone", encoding="utf-8")
