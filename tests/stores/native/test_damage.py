@@ -64,12 +64,13 @@ def test_files_of_all_kinds(seed: int) -> None:
             [sys.executable, "-c", TAKES, name], capture_output=True, text=True, timeout=60
         )
         assert done.returncode == 0, done.stderr
-        if (
-            seed % 4 == 3
-        ):  # what was written over may be the very counter: it counts on, from whatever stands there
-            assert 0 <= int(done.stdout) <= 20
+        if done.stdout.startswith("refused"):
+            return
+        if seed % 4 == 3:
+            # What was written over may be the very counter, and then it counts on from there; but never does everything pass.
+            assert int(done.stdout) < 20
         else:
-            assert done.stdout.startswith("refused") or done.stdout == "5\n"
+            assert done.stdout == "5\n"
 
 
 def test_a_body_that_another_build_laid_out_is_refused() -> None:
