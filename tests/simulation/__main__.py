@@ -1,15 +1,17 @@
-"""`python -m tests.simulation SEED...`: play it again, and tell what happened."""
+"""`python -m tests.simulation SEED...`: play it again, and tell what happened. `--zones`: on machines of several processes."""
 
 from __future__ import annotations
 
 import sys
 
-from tests.simulation.scenario import drawn, play
+from tests.simulation.scenario import drawn, drawn_with_zones, play
 
 
 def main() -> None:
-    for seed in map(int, sys.argv[1:]):
-        outcome = play(drawn(seed))
+    words = sys.argv[1:]
+    draw = drawn_with_zones if "--zones" in words else drawn
+    for seed in (int(word) for word in words if word != "--zones"):
+        outcome = play(draw(seed))
         print(outcome.scenario)
         print(
             f"  admitted {len(outcome.history)} of {outcome.decisions}, {outcome.excess()}, "

@@ -21,6 +21,7 @@ from diana.stores.redis.fallback import Fallback
 from diana.stores.redis.jobs import ExchangeJob, Job
 from diana.stores.redis.leases.asking import WireLimits, ask_pool
 from diana.stores.redis.leases.decide import LeaseDecider
+from diana.stores.redis.leases.in_zone import ZoneLeaseTable
 from diana.stores.redis.leases.lease import Lease
 from diana.stores.redis.leases.pool import Ask
 from diana.stores.redis.leases.table import LeaseTable
@@ -32,6 +33,7 @@ from diana.stores.redis.routing import JobSteps, WaitForServers
 from diana.stores.redis.url import Endpoint
 from tests.simulation.store import SimulatedStore
 from tests.simulation.world import BEGIN_US, Network, World
+from tests.simulation.zone import SimulatedZone
 
 BUDGET_US = 50_000
 BEAT_US = 1_000_000
@@ -162,7 +164,9 @@ class Node:
         nodes: int,
         offset_us: int,
         drift_ppm: int,
+        zone: SimulatedZone | None = None,
     ) -> None:
+        """With a zone, it is one process of several that are a node together."""
         self.name = name
         self.world = world
         self.store = store
@@ -172,31 +176,38 @@ class Node:
         self.arrivals: list[int] = []
         """When it was asked."""
         self.is_dead = False
+        self._stands_still_until = 0
         self._offset_us = offset_us
         self._drift_ppm = drift_ppm
         self._refills_at: int | None = None
         self.shares = Shares(share_without_registry(1, nodes))
         self._server = SimulatedServer(self)
-        self._fallback = Fallback(self.shares)
+        self._fallback = Fallback(self.shares, zone)
         keeper: Any = OneServer(self._server)
         self.membership = Membership("sim")
-        self.membership.id = name
+        self.membership.id = zone.node if zone is not None else name
         self.decider = LeaseDecider(
             keeper, Plans(lambda *_: None), DenyCache(), self._fallback, self.count
         )
         self.decider.limits = WireLimits()
         self.decider.wall = self.wall_us
-        self.decider.table = LeaseTable(
-            name,
-            LeaseTerms(),
-            self.shares,
-            lambda: self._refill_in(self._thinking_us()),
-            lambda key, used: self._fallback.learn(key, used, self.wall_us()),
-            lambda: 1_000 * self.clock(),
-        )
+        self.decider.table = self._table(zone)
         side: Any = SimulatedSide(self)
         self.guard = AsyncGuard(policy, side)
         self._beat()
+
+    def _table(self, zone: SimulatedZone | None) -> LeaseTable:
+        def wake() -> None:
+            self._refill_in(self._thinking_us())
+
+        def learn(key: bytes, used: int) -> None:
+            self._fallback.learn(key, used, self.wall_us())
+
+        if zone is None:
+            clock_ns = lambda: 1_000 * self.clock()  # noqa: E731
+            return LeaseTable(self.name, LeaseTerms(), self.shares, wake, learn, clock_ns)
+        zone.now_us = self.clock  # it is the machine's
+        return ZoneLeaseTable(zone, "store", LeaseTerms(), self.shares, wake, learn)
 
     def clock(self) -> int:
         """Its own, in µs: it began somewhere, and is a little fast or slow."""
@@ -215,11 +226,24 @@ class Node:
         self.guard._judge.swap(policy)
 
     def request(self, request: Request, refund_after_us: int | None = None) -> None:
-        self._advance(self._handle(request, refund_after_us), None)
+        self._when_it_runs(lambda: self._advance(self._handle(request, refund_after_us), None))
 
     def die(self) -> None:
         """Between two instructions: nothing that it waits for ever comes."""
         self.is_dead = True
+
+    def stand_still(self, for_us: int) -> None:
+        """As under SIGSTOP: what comes meanwhile is looked at afterwards."""
+        self._stands_still_until = self.world.now + for_us
+
+    def _when_it_runs(self, act: Callable[[], None]) -> None:
+        """In the order in which things came."""
+        if self.world.now < self._stands_still_until:
+            self.world.after(
+                self._stands_still_until - self.world.now, lambda: self._when_it_runs(act)
+            )
+        else:
+            act()
 
     async def _handle(self, request: Request, refund_after_us: int | None) -> None:
         self.arrivals.append(self.world.now)
@@ -307,11 +331,11 @@ class Node:
             self.network.carry(lambda: self._at_store(command.words, step))
 
         step(None)
-        self.world.after(BUDGET_US, lambda: finish(Overrun()))
+        self.world.after(BUDGET_US, lambda: self._when_it_runs(lambda: finish(Overrun())))
 
     def _at_store(self, words: tuple[Any, ...], reply: Callable[[Any], None]) -> None:
         answer = self.store.execute(self.name, words)
-        self.network.carry(lambda: reply(answer))
+        self.network.carry(lambda: self._when_it_runs(lambda: reply(answer)))
 
     def _thinking_us(self) -> int:
         """Until the thread that asks ahead of need gets the processor."""
@@ -321,7 +345,7 @@ class Node:
         due = self.world.now + delay_us
         if self._refills_at is None or due < self._refills_at:
             self._refills_at = due
-            self.world.after(delay_us, lambda: self._refill(due))
+            self.world.after(delay_us, lambda: self._when_it_runs(lambda: self._refill(due)))
 
     def _refill(self, due: int) -> None:
         if self.is_dead or self._refills_at != due:
@@ -335,7 +359,7 @@ class Node:
     def _ask(self, lease: Lease, ask: Ask) -> None:
         table = self.decider.table
         if self._server.is_lost:
-            table.lose(lease)
+            table.lose(lease, ask)
             return
         clock: Any = self._server.clock
         steps = ask_pool(
@@ -344,10 +368,10 @@ class Node:
 
         def done(answer: Any) -> None:
             if isinstance(answer, Failure):
-                table.lose(lease)
+                table.lose(lease, ask)
             else:
                 at, grant = answer
-                table.settle(lease, grant, at)
+                table.settle(lease, ask, grant, at)
                 self._refill_in(1_000)
 
         self.exchange(steps, done)

@@ -14,6 +14,7 @@ from tests.simulation.checker import Excess, excess
 from tests.simulation.node import Admission, Node
 from tests.simulation.store import SimulatedStore
 from tests.simulation.world import BEGIN_US, Network, World
+from tests.simulation.zone import SimulatedZone
 
 SECOND_US = 1_000_000
 ANY = Request("GET", "/")
@@ -36,6 +37,12 @@ class Scenario:
     refunds: float = 0.0
     dies_at_us: dict[int, int] = field(default_factory=dict)
     cut_us: tuple[int, int] | None = None
+    processes: tuple[int, ...] = ()
+    """Of each node so many, with a zone; none: each node is a process alone. Those who die are processes."""
+    stops: tuple[tuple[int, int, int], ...] = ()
+    """Which process stands still, from when on, and for how long."""
+    emptied_at_us: tuple[int, ...] = ()
+    """When all zones forget what they hold."""
     edit: tuple[int, int] | None = None
     """When each node in turn is told of other rules, and what rpu they have."""
 
@@ -78,7 +85,7 @@ class Outcome:
         burst = scenario.burst if scenario.burst is not None else rpu
         extra = 0
         if any(one.degraded for one in history):
-            extra = (burst if scenario.code == "TB" else rpu) + len(self.nodes)
+            extra = (burst if scenario.code == "TB" else rpu) + len(scenario.loads)
             # A reply that is lost while the store is there leaves one request to the node alone.
             extra += sum(node.counts.get("lost replies", 0) for node in self.nodes)
             if scenario.code == "W":
@@ -120,6 +127,28 @@ def drawn(seed: int) -> Scenario:
     return Scenario(seed, code, rpu, loads=loads, seconds=chance.choice((1.3, 2.0)), **found)
 
 
+def drawn_with_zones(seed: int) -> Scenario:
+    """The same, on machines of several processes, of which some are killed."""
+    chance = Random(f"zones {seed}")
+    scenario = drawn(seed)
+    processes = tuple(chance.randint(1, 4) for _ in scenario.loads)
+    killed = chance.sample(range(sum(processes)), chance.randint(0, sum(processes) // 2))
+    return replace(
+        scenario,
+        processes=processes,
+        dies_at_us={number: chance.randrange(100_000, 1_500_000) for number in killed},
+        stops=tuple(
+            (
+                chance.randrange(sum(processes)),
+                chance.randrange(100_000, 1_200_000),
+                chance.choice((20_000, 200_000, 700_000)),
+            )
+            for _ in range(chance.choice((0, 1, 3, 8)))
+        ),
+        emptied_at_us=(chance.randrange(100_000, 1_500_000),) if chance.random() < 0.2 else (),
+    )
+
+
 def play(scenario: Scenario) -> Outcome:
     world = World(scenario.seed)
     network = Network(world, scenario.latency_us, scenario.loss)
@@ -128,19 +157,30 @@ def play(scenario: Scenario) -> Outcome:
     told: dict[str, Meter] = {}
     store = SimulatedStore(world, told.__getitem__)
     count = len(scenario.loads)
-    nodes = []
-    for number in range(count):
+    nodes: list[Node] = []
+    loads: list[float] = []
+    for number, load in enumerate(scenario.loads):
         name = f"node {number}"
-        told[name] = before.rules[0].meter
         store.register(name)
         skew = world.chance.randint(0, scenario.skew_us)
         drift = world.chance.randint(-scenario.drift_ppm, scenario.drift_ppm)
-        nodes.append(Node(name, world, store, network, before, count, skew, drift))
-    for node, load in zip(nodes, scenario.loads, strict=True):
+        zone, names = None, [name]
+        if scenario.processes:
+            zone = SimulatedZone(name, world)
+            names = [f"{name}.{one}" for one in range(scenario.processes[number])]
+            for at_us in scenario.emptied_at_us:
+                world.after(at_us, zone.forget)
+        for one in names:
+            told[one] = before.rules[0].meter
+            nodes.append(Node(one, world, store, network, before, count, skew, drift, zone))
+            loads.append(load / len(names))
+    for node, load in zip(nodes, loads, strict=True):
         if load:
             _send_requests(world, node, load, scenario.refunds)
     for number, at_us in scenario.dies_at_us.items():
         world.after(at_us, nodes[number].die)
+    for number, at_us, for_us in scenario.stops:
+        world.after(at_us, partial(nodes[number].stand_still, for_us))
     if scenario.cut_us is not None:
         world.after(scenario.cut_us[0], lambda: setattr(network, "is_cut", True))
         world.after(scenario.cut_us[1], lambda: setattr(network, "is_cut", False))

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from diana.stores.redis.leases.table import HOT
 from tests.simulation.checker import excess_of_bucket, excess_of_sliding_window, excess_of_window
-from tests.simulation.scenario import Scenario, drawn, play
+from tests.simulation.scenario import Scenario, drawn, drawn_with_zones, play
 
 BATCH = 50
 SEEDS = 1_000
+SEEDS_WITH_ZONES = 300
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, BATCH))
@@ -19,6 +23,25 @@ def test_no_fleet_exceeds_its_limit(first: int) -> None:
         assert above <= 0, (
             f"{above:g} too many by {at_us / 1e6:.3f} s; replay: python -m tests.simulation {seed}"
         )
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS_WITH_ZONES, BATCH))
+def test_no_fleet_of_machines_with_several_processes_does(first: int) -> None:
+    for seed in range(first, first + BATCH):
+        above, at_us = play(drawn_with_zones(seed)).excess()
+        assert above <= 0, (
+            f"{above:g} too many by {at_us / 1e6:.3f} s; replay: python -m tests.simulation --zones {seed}"
+        )
+
+
+def test_the_processes_of_a_machine_ask_no_more_often_than_one() -> None:
+    """But for the first ten of each, by which it learns that the counter is hot."""
+    scenario = Scenario(1, "TB", rpu=4_000, loads=(4_000.0, 4_000.0), seconds=2.0)
+    alone, together = play(scenario), play(replace(scenario, processes=(4, 4)))
+    assert together.excess().above <= 0
+    assert together.share_used() >= alone.share_used() - 0.01
+    learning = HOT * len(together.nodes) / together.decisions
+    assert together.trips_per_decision <= 1.2 * alone.trips_per_decision + learning
 
 
 @pytest.mark.parametrize("code", ["TB", "W", "SW"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from diana.core.log import Log
 
@@ -254,6 +254,12 @@ class FleetStore(Protocol):
         """Give places back, all side by side: (charge, moment, degraded) of each. Gives those that could not be, for another try."""
 
 
+T = TypeVar("T")
+
+Swap = tuple[str, Numbers | None, Numbers]
+"""A key, its state before, and its state afterwards."""
+
+
 class Zone(Store, Protocol):
     """A store that all processes of one machine count in: one node of a fleet."""
 
@@ -262,6 +268,20 @@ class Zone(Store, Protocol):
 
     def check_meter(self, meter: Meter) -> None:
         """ConfigError if what this limit has to remember does not fit. Asked when rules are loaded."""
+
+    def now_us(self) -> int:
+        """Its time: the same for all processes, and never set while one of them uses it."""
+
+    def read(self, meter: Meter, keys: Sequence[str]) -> list[Numbers | None]:
+        """States as they stand there."""
+
+    def swap(self, meter: Meter, swaps: Sequence[Swap], lasts_us: int) -> bool:
+        """Write others, if all of them still are what they were; they may be forgotten after that time."""
+
+    def change(
+        self, meter: Meter, key: str, act: Callable[[Numbers | None], tuple[Numbers | None, T]]
+    ) -> T:
+        """`act` gives another state, or the same; and may be called again, if another process was faster."""
 
 
 class Client(Protocol):

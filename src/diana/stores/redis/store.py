@@ -249,7 +249,14 @@ class RedisStore:
         self._keeper = keeper
         self._decider = Decider(keeper, plans, deny_cache, fallback, count)
         self._leases = LeaseSide(
-            keeper, self._terms, self.shares, fallback, self.budget, self._counts.add
+            keeper,
+            self._terms,
+            self.shares,
+            fallback,
+            self.budget,
+            self._counts.add,
+            self._zone,
+            self._where.place if isinstance(self._where, Address) else "",
         )
         self.lease_table = self._leases.table
         self._finalizer = weakref.finalize(self, _stop, keeper, self._leases)

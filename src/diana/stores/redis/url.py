@@ -52,6 +52,12 @@ class Address:
     nodes: int | None = None
     weight: int | None = None
 
+    @property
+    def place(self) -> str:
+        """Where the counters are, without how to get there: who uses the same has the same counters."""
+        hosts = ",".join(f"{host}:{port}" for host, port in sorted(self.endpoints))
+        return f"{self.service}@{hosts}/{self.login.get('db', 0)}"
+
 
 def _number(text: str) -> int:
     if not text.isdecimal() or len(text) > 9:

@@ -7,13 +7,14 @@ state is still the same, else it is read again. So no lock is ever held while Py
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from mmap import mmap
 from time import monotonic_ns
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from diana.core.charge import ONE, Charges, checked_cost
 from diana.core.contracts import Clock, Numbers, State, Take
+from diana.core.contracts import Swap as Change
 from diana.core.decision import Decision
 from diana.core.errors import ConfigError
 from diana.core.log import Log, log_of
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 if kernels() is None or not kernels().SHARES:
     raise ImportError("zones in C need Diana built with a C compiler, on Linux")
+
+T = TypeVar("T")
 
 MOST_ENTRIES = 10_000
 """Of a sliding log."""
@@ -111,6 +114,38 @@ class NativeZone:
     def reset(self, meter: Meter, key: str) -> None:
         self._counters.reset(_terms(meter), key)
 
+    def read(self, meter: Meter, keys: Sequence[str]) -> list[Numbers | None]:
+        terms = _terms(meter)
+        return [self._counters.read(terms, key) for key in keys]
+
+    def swap(
+        self,
+        meter: Meter,
+        swaps: Sequence[Change],
+        now: int,
+        lasts_us: int,
+    ) -> bool:
+        terms, until = _terms(meter), now + lasts_us
+        changes: list[Swap] = [
+            (terms, key, before, after, until, -1) for key, before, after in swaps
+        ]
+        return self._counters.swap([], changes, now) is not None
+
+    def change(
+        self, meter: Meter, key: str, act: Callable[[Numbers | None], tuple[Numbers | None, T]]
+    ) -> T:
+        """Kept for as long as its algorithm says."""
+        terms, counters = _terms(meter), self._counters
+        while True:
+            before = counters.read(terms, key)
+            after, result = act(before)
+            if after is before or after is None:
+                return result
+            now = self._in_python.now(None)
+            until = now + meter.decide(after, meter.params, 0, now)[1][3]
+            if counters.swap([], [(terms, key, before, after, until, -1)], now) is not None:
+                return result
+
     def clear(self) -> None:
         """Forget every key, for every process."""
         self._counters.clear()
@@ -139,7 +174,7 @@ class _InPython:
         self._epoch_offset_us = epoch_offset_us
 
     def decide(self, charges: Charges, now: int | None) -> list[Decision]:
-        now = self._now(now)
+        now = self.now(now)
         parts = _Parts(charges)
         while True:
             states = self._states(parts.others)
@@ -161,7 +196,7 @@ class _InPython:
                 return parts.merged(answers, found)
 
     def peek(self, charges: Charges, now: int | None) -> list[Decision]:
-        now = self._now(now)
+        now = self.now(now)
         parts = _Parts(charges)
         states = self._states(parts.others)
         found, _ = weigh(parts.others, states, now)
@@ -178,7 +213,7 @@ class _InPython:
         return parts.merged(answers, found)
 
     def refund(self, meter: Meter, key: str, cost: int, at: int, now: int | None) -> None:
-        now = self._now(now)
+        now = self.now(now)
         while True:
             (before,) = self._states([(meter, key, cost)])
             if before is None:
@@ -190,7 +225,7 @@ class _InPython:
 
     def renew(self, charge: tuple[Meter, str, int], at: int, now: int | None) -> int:
         """Of a place, which no kernel decides."""
-        now = self._now(now)
+        now = self.now(now)
         meter, _, cost = charge
         algorithm: Any = meter.algorithm
         while True:
@@ -202,7 +237,7 @@ class _InPython:
             if self._counters.swap([], [swap], now) is not None:
                 return int(moment)
 
-    def _now(self, now: int | None) -> int:
+    def now(self, now: int | None) -> int:
         return monotonic_ns() // 1_000 + self._epoch_offset_us if now is None else now
 
     def _states(self, charges: Charges) -> list[State | None]:

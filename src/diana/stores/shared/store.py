@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 from importlib import import_module
+from time import monotonic_ns
 from typing import Any, NamedTuple
 
 from diana.core.charge import Charges
-from diana.core.contracts import Clock, Take
+from diana.core.contracts import Clock, Numbers, Swap, Take
 from diana.core.decision import Decision
 from diana.core.errors import ConfigError, shown
 from diana.core.meter import Meter
@@ -48,6 +50,7 @@ class SharedStore:
         # The shell is not in the way: a decision calls the zone itself.
         self.bind = zone.bind  # type: ignore[method-assign]
         self.decide = zone.decide  # type: ignore[method-assign]
+        self.change = zone.change
 
     @classmethod
     def from_url(cls, url: str) -> SharedStore:
@@ -84,6 +87,15 @@ class SharedStore:
 
     def reset(self, meter: Meter, key: str) -> None:
         self.zone.reset(meter, key)
+
+    def now_us(self) -> int:
+        return monotonic_ns() // 1_000 + self.file.header.epoch_offset_us
+
+    def read(self, meter: Meter, keys: Sequence[str]) -> list[Numbers | None]:
+        return self.zone.read(meter, keys)  # type: ignore[no-any-return]
+
+    def swap(self, meter: Meter, swaps: Sequence[Swap], lasts_us: int) -> bool:
+        return self.zone.swap(meter, swaps, self.now_us(), lasts_us)  # type: ignore[no-any-return]
 
     def clear(self) -> None:
         """Forget every key, for all processes."""

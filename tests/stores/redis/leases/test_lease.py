@@ -30,8 +30,7 @@ def granted(
 
 def filled(permits: int, now: int = 0, **grant: int) -> Lease:
     one = lease()
-    one.begin(now, 1)
-    one.finish(granted(permits, **grant), SERVER, now + MS)
+    one.finish(one.begin(now, 1), granted(permits, **grant), SERVER, now + MS)
     return one
 
 
@@ -54,8 +53,8 @@ def test_what_is_granted_is_taken_and_no_more() -> None:
 
 def test_it_ends_by_the_clock_here_from_the_moment_of_asking() -> None:
     one = lease()
-    one.begin(10 * MS, 1)
-    one.finish(granted(5), SERVER, 400 * MS)  # the reply was slow
+    ask = one.begin(10 * MS, 1)
+    one.finish(ask, granted(5), SERVER, 400 * MS)  # the reply was slow
     assert one.take(1, 10 * MS + SECOND - 1)
     assert not one.take(1, 10 * MS + SECOND)
     assert one.holds(10 * MS + SECOND) == 0
@@ -70,8 +69,7 @@ def test_a_window_that_is_over_sooner_ends_it_sooner() -> None:
 def test_it_asks_when_half_is_used_and_says_what_was() -> None:
     one = filled(1)
     one.wanted = 2_000
-    one.begin(SECOND // 2, 1)
-    one.finish(granted(40), SERVER, SECOND // 2 + MS)
+    one.finish(one.begin(SECOND // 2, 1), granted(40), SERVER, SECOND // 2 + MS)
     now = SECOND // 2 + 2 * MS
     while not one.is_due(now):
         assert one.take(1, now)
@@ -88,7 +86,7 @@ def test_what_is_used_while_it_asks_is_in_the_next_report() -> None:
     taken(one, 4, 2 * MS)
     first = one.begin(3 * MS, 1)
     taken(one, 2, 4 * MS)
-    one.finish(granted(5, kept=first.keep), SERVER, 5 * MS)
+    one.finish(first, granted(5, kept=first.keep), SERVER, 5 * MS)
     second = one.begin(6 * MS, 1)
     assert (first.used, second.used) == (4, 2)
     assert second.base == first.seq
@@ -106,17 +104,18 @@ def test_a_lost_reply_is_made_up_for_by_the_next_report() -> None:
             assert grant is not None
             return grant
 
-        one.finish(at_store(one.begin(0, 1), 0), SERVER, MS)
+        first = one.begin(0, 1)
+        one.finish(first, at_store(first, 0), SERVER, MS)
         held = one.permits
         taken(one, 3, 2 * MS)
         lost = one.begin(3 * MS, 1)
         if heard:
             at_store(lost, 3 * MS)
-        one.lose()
+        one.lose(lost)
         taken(one, 2, 4 * MS)
         again = one.begin(5 * MS, 1)
         assert (again.base, again.used) == (lost.base, 5)
-        one.finish(at_store(again, 5 * MS), SERVER, 6 * MS)
+        one.finish(again, at_store(again, 5 * MS), SERVER, 6 * MS)
         assert pool.held == one.permits
         free = some.decide(pool.state, some.params, 0, now + 5 * MS)[1][1]
         assert 100 - free == 5, f"of {held} it used 5"
@@ -125,12 +124,13 @@ def test_a_lost_reply_is_made_up_for_by_the_next_report() -> None:
 def test_what_comes_too_late_for_its_lease_is_not_held_any_more() -> None:
     some = meter(100)
     one, pool = lease(some), Pool()
-    pool, grant = answer(pool, some, one.begin(0, 1), SERVER)
-    one.finish(grant, SERVER, MS)
+    ask = one.begin(0, 1)
+    pool, grant = answer(pool, some, ask, SERVER)
+    one.finish(ask, grant, SERVER, MS)
     taken(one, 3, 2 * MS)
     ask = one.begin(900 * MS, 1)
     pool, grant = answer(pool, some, ask, SERVER + 5 * SECOND)
-    one.finish(grant, SERVER + 5 * SECOND, 5 * SECOND)
+    one.finish(ask, grant, SERVER + 5 * SECOND, 5 * SECOND)
     assert grant is not None
     assert grant.kept == 0
     assert (one.permits, one.used) == (grant.granted, 0)
@@ -160,17 +160,16 @@ def test_a_refund_goes_to_the_live_lease_unless_it_is_reported() -> None:
     assert one.put_back(1, SERVER + 2 * MS, 3 * MS)
     assert not one.put_back(1, SERVER - 1, 3 * MS), "that was of a lease before"
     assert (one.permits, one.used) == (4, 1)
-    one.begin(4 * MS, 1)
+    ask = one.begin(4 * MS, 1)
     assert not one.put_back(1, SERVER + 2 * MS, 5 * MS), "that one is being reported"
-    one.lose()
+    one.lose(ask)
     assert not one.put_back(1, SERVER + 2 * MS, 2 * SECOND), "the lease is over"
 
 
 def test_a_refund_of_what_a_lost_ask_reported_is_the_pools() -> None:
     one = filled(10)
     taken(one, 4, 2 * MS)
-    one.begin(3 * MS, 1)
-    one.lose()
+    one.lose(one.begin(3 * MS, 1))
     assert not one.put_back(1, SERVER + 2 * MS, 4 * MS), "it may be counted already"
     assert one.take(1, 5 * MS)
     assert one.put_back(1, SERVER + 5 * MS, 5 * MS)
@@ -180,12 +179,13 @@ def test_a_refund_of_what_a_lost_ask_reported_is_the_pools() -> None:
 def test_what_nothing_is_asked_of_goes_back() -> None:
     one = filled(50)
     taken(one, 5, 2 * MS)
-    assert one.begin(100 * MS, 1).keep > 0
-    one.finish(granted(0, kept=45), SERVER, 101 * MS)
+    ask = one.begin(100 * MS, 1)
+    assert ask.keep > 0
+    one.finish(ask, granted(0, kept=45), SERVER, 101 * MS)
     assert one.is_due(SECOND), "half of its time is over"
     ask = one.begin(SECOND, 1)
     assert (ask.keep, ask.want, ask.used) == (0, 0, 0)
-    one.finish(granted(0), SERVER, SECOND + MS)
+    one.finish(ask, granted(0), SERVER, SECOND + MS)
     assert one.is_idle(SECOND + MS)
 
 

@@ -141,8 +141,9 @@ class Keeper:
         self._publisher.add_limit(key, meter)
 
     @property
-    def lease_holder(self) -> str:
-        return self._membership.process
+    def node(self) -> str:
+        """What this node is called."""
+        return self._membership.id
 
     def tell_of_leases(self, told: Callable[[], dict[str, int]]) -> None:
         """With every heartbeat: what this node holds."""

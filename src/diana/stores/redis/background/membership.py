@@ -59,9 +59,7 @@ class Membership:
 
     def __init__(self, namespace: str, weight: int = 1, zone: str | None = None) -> None:
         self.keys = membership_keys(namespace)
-        self.process = secrets.token_hex(8)
-        """Of a zone's processes each holds leases of its own."""
-        self.id = zone or self.process
+        self.id = zone or secrets.token_hex(8)
         self.may_leave = zone is None
         """A zone has other processes: it is gone when none of them is heard of."""
         self._weight = weight

@@ -22,6 +22,8 @@ from diana.stores.redis.leases.table import Asked, LeaseTable
 from diana.stores.redis.protocol.failures import Failure, Nonsense, NoReply, Refused
 from diana.stores.redis.routing import JobSteps
 
+OVERTAKEN = Nonsense("an ask was overtaken")
+
 
 class Decided(NamedTuple):
     """One charge of a request."""
@@ -48,13 +50,8 @@ class LeaseDecider(Decider):
             # Known without asking. What was to be asked for the others is not sent.
             self._lose_all(claims)
             return (yield from self._none_charged(charges, claims, now))
-        asks = [
-            (meter, key, claim.ask)
-            for (meter, _, _), key, claim in zip(charges, keys, claims, strict=True)
-            if isinstance(claim, Asked)
-        ]
         try:
-            answers = yield from self._ask_pools(asks, now)
+            answers = yield from self._ask_all(charges, keys, claims, now)
         except BaseException:
             # Cancelled or interrupted: the charge stands, but a lease that still waited for its reply would wait for ever.
             self._lose_all(claims)
@@ -123,7 +120,30 @@ class LeaseDecider(Decider):
     def _lose_all(self, claims: Sequence[Decision | Asked]) -> None:
         for claim in claims:
             if isinstance(claim, Asked) and claim.lease is not None:
-                self.table.lose(claim.lease)
+                self.table.lose(claim.lease, claim.ask)
+
+    def _ask_all(
+        self,
+        charges: Charges,
+        keys: Sequence[bytes],
+        claims: list[Decision | Asked],
+        now: int | None,
+    ) -> JobSteps[list[Any]]:
+        """Of each that is Asked. One that another process of the zone has overtaken was not heard: it is asked without a lease."""
+        places = [place for place, claim in enumerate(claims) if isinstance(claim, Asked)]
+
+        def asks(some: Sequence[int]) -> list[tuple[Meter, bytes, Ask]]:
+            return [(charges[place][0], keys[place], claims[place].ask) for place in some]  # type: ignore[union-attr]
+
+        answers = dict(zip(places, (yield from self._ask_pools(asks(places), now)), strict=True))
+        again = [place for place, answer in answers.items() if answer is OVERTAKEN]
+        if again:
+            for place in again:
+                cost = charges[place][2]
+                self._lose_all([claims[place]])
+                claims[place] = Asked(None, Ask(cost=cost))
+            answers |= zip(again, (yield from self._ask_pools(asks(again), now)), strict=True)
+        return list(answers.values())
 
     def _ask_pools(
         self, asks: Sequence[tuple[Meter, bytes, Ask]], now: int | None
@@ -141,7 +161,7 @@ class LeaseDecider(Decider):
             if isinstance(reply, Nonsense | Refused):
                 job.server.fail(reply)
             elif not isinstance(reply, Failure) and reply[1] is None:
-                answers[place] = Nonsense("an ask was overtaken")
+                answers[place] = OVERTAKEN
         return answers
 
     def _ask_job(
@@ -166,14 +186,14 @@ class LeaseDecider(Decider):
         meter, key, cost = charge
         if isinstance(reply, Failure):
             if claim.lease is not None:
-                self.table.lose(claim.lease)
+                self.table.lose(claim.lease, claim.ask)
             self._count("degraded")
             note = not isinstance(reply, NoReply)
             here = self._time_here(now)
             return self._fallback.decide([charge], [wire_key], here, note=note)[0]
         at, grant = reply
         if claim.lease is not None:
-            self.table.settle(claim.lease, grant, at)
+            self.table.settle(claim.lease, claim.ask, grant, at)
         elif not grant.passed and now is None:
             self.table.remember_denial(wire_key, cost, grant, sent_us)
         asked = self.wall() if now is None else now

@@ -31,6 +31,7 @@ SHARE = 25
 """When the pool runs short, a node waits until about so many are there for each who asks."""
 LEAST_RATE = 20
 """Requests per second: of a slower limit, 100 ms bring back less than two permits, and a lease saves no trip."""
+FAR = 1 << 62
 
 
 class Lease:
@@ -42,6 +43,7 @@ class Lease:
         "_counted_us",
         "_latency_us",
         "_node",
+        "_patience_us",
         "_per_second",
         "_renew_us",
         "_reported",
@@ -85,6 +87,8 @@ class Lease:
         self._base = 0
         self.in_flight = False
         """An ask is under way."""
+        self._patience_us = FAR
+        """For so long: who asks always says how it ended. See `in_zone`, where one may be killed."""
         self._sent_us = now
         self._asked_used = 0
         self._asked_keep = 0
@@ -108,6 +112,17 @@ class Lease:
         """When the last grant was made, by the store's clock."""
         self.offset_us = 0
         """From the clock here to the store's: by when it was asked for, so never ahead of it."""
+
+    def load(self, now: int) -> None:
+        """As it is now: see `in_zone`, where other processes change it too."""
+
+    def save(self) -> bool:
+        """What was done since. False: another process was faster, and it has to be done again."""
+        return True
+
+    def is_asking(self, now: int) -> bool:
+        """An ask is under way, and not given up."""
+        return self.in_flight and now < self._sent_us + self._patience_us
 
     def take(self, cost: int, now: int) -> bool:
         """Whether there was so much."""
@@ -154,19 +169,21 @@ class Lease:
 
     def is_due(self, now: int) -> bool:
         """Is it time to ask, before it is needed?"""
-        if self.in_flight or now < self._ask_again_us:
+        if self.is_asking(now) or now < self._ask_again_us:
             return False
         return (self.permits <= self.low and self.wanted > 0) or now >= self._renew_us
 
     def due_us(self) -> int:
         """When to look at it again, unless it runs low before."""
+        if self.in_flight:
+            return self._sent_us + self._patience_us
         if self.permits <= self.low and self.wanted > 0:
             return self._ask_again_us
         return max(self._ask_again_us, self._renew_us)
 
     def is_idle(self, now: int) -> bool:
         """It holds nothing, and nothing is asked of it."""
-        return not (self.in_flight or self.wanted or self.used or self.holds(now))
+        return not (self.is_asking(now) or self.wanted or self.used or self.holds(now))
 
     def begin(self, now: int, nodes: int, cost: int = 0, leave: bool = False) -> Ask:
         """Ask; with a `cost`, for a request that found too little here. `finish` or `lose` must follow."""
@@ -208,10 +225,12 @@ class Lease:
         most = self.meter.params.limit
         return max(1, min(most * self._terms.start_percent // 100, most // max(1, nodes)))
 
-    def finish(self, grant: Grant | None, server_us: int, now: int) -> None:
+    def finish(self, ask: Ask, grant: Grant | None, server_us: int, now: int) -> None:
         """The reply has come. None: it was overtaken."""
+        if not self._is_latest(ask):
+            return
         if grant is None:
-            self.lose()
+            self.in_flight = False
             return
         self.in_flight = False
         self._base = self._seq
@@ -232,10 +251,14 @@ class Lease:
         if not grant.remaining:
             self._close(grant)
 
-    def lose(self) -> None:
+    def lose(self, ask: Ask) -> None:
         """What became of it is unknown: what it reported is said again with the next, as part of that. It may be counted, so it is
         not put back here: used again later, it would count as used then."""
-        self.in_flight = False
+        if self._is_latest(ask):
+            self.in_flight = False
+
+    def _is_latest(self, ask: Ask) -> bool:
+        return (ask.node, ask.seq) == (self._node, self._seq)
 
     def forget_empty(self) -> None:
         """The pool may have something by now: its counter was reset."""

@@ -108,7 +108,7 @@ class Refiller:
         for lease, ask in asks:
             server = self._server_of(lease.wire_key)
             if server is None or server.is_lost:
-                self.table.lose(lease)
+                self.table.lose(lease, ask)
             else:
                 by_server.setdefault(server, []).append((lease, ask))
         for server, some in by_server.items():
@@ -134,12 +134,14 @@ class Refiller:
         except Failure as failure:
             self._note(server, control, failure)
             answers = [failure] * len(asks)
-        for (lease, _), answer in zip(asks, answers, strict=True):
-            self._conclude(server, control, lease, answer)
+        for (lease, ask), answer in zip(asks, answers, strict=True):
+            self._conclude(server, control, lease, ask, answer)
 
-    def _conclude(self, server: Server, control: Control, lease: Lease, answer: Any) -> None:
+    def _conclude(
+        self, server: Server, control: Control, lease: Lease, ask: Ask, answer: Any
+    ) -> None:
         if isinstance(answer, Exception):
-            self.table.lose(lease)
+            self.table.lose(lease, ask)
             if isinstance(answer, Moved):
                 self._look_around()
             elif isinstance(answer, Nonsense):
@@ -150,7 +152,7 @@ class Refiller:
         at, grant = answer
         if grant is not None:
             self._count("lease_permits", grant.granted)
-        self.table.settle(lease, grant, at)
+        self.table.settle(lease, ask, grant, at)
 
     def _note(self, server: Server, control: Control, failure: Failure) -> None:
         if isinstance(failure, NoReply):

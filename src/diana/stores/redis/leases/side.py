@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from diana.core.contracts import Zone
 from diana.core.division import Shares
 from diana.core.lease import LeaseTerms
 from diana.core.meter import Meter
@@ -14,6 +15,7 @@ from diana.stores.redis.deny_cache import DenyCache
 from diana.stores.redis.fallback import Fallback
 from diana.stores.redis.leases.asking import WireLimits
 from diana.stores.redis.leases.decide import LeaseDecider
+from diana.stores.redis.leases.in_zone import ZoneLeaseTable
 from diana.stores.redis.leases.refiller import Refiller
 from diana.stores.redis.leases.table import LeaseTable
 from diana.stores.redis.protocol.wire import Plans
@@ -28,7 +30,11 @@ class LeaseSide:
         fallback: Fallback,
         budget: float,
         count: Callable[..., None],
+        zone: Zone | None = None,
+        pool: str = "",
     ) -> None:
+        """`zone`: in which the processes of this machine hold leases together; `pool`: what the store is called there."""
+
         def learn(key: bytes, used: int) -> None:
             fallback.learn(key, used, wall_us())
 
@@ -38,7 +44,10 @@ class LeaseSide:
         self.decider = LeaseDecider(keeper, Plans(_tell_nobody), DenyCache(), fallback, count)
         if isinstance(keeper, Keeper):
             refiller = Refiller(limits, keeper.server_of, keeper.look_around, budget, count)
-            self.table = LeaseTable(keeper.lease_holder, terms, shares, refiller.wake, learn)
+            if zone is None:
+                self.table = LeaseTable(keeper.node, terms, shares, refiller.wake, learn)
+            else:
+                self.table = ZoneLeaseTable(zone, pool, terms, shares, refiller.wake, learn)
             self._refiller = refiller
             refiller.table = self.table
             keeper.tell_of_leases(self.table.told)

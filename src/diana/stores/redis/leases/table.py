@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from heapq import heappop, heappush
 from time import monotonic_ns
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from diana.core.charge import ONE, Charges, checked_cost
 from diana.core.decision import NEVER, Decision
@@ -19,7 +19,7 @@ from diana.core.lease import LeaseTerms
 from diana.core.meter import Meter
 from diana.stores.clock import wall_us
 from diana.stores.lock import fork_safe_lock
-from diana.stores.redis.leases.lease import EMPTY_US, Lease, is_fast_enough
+from diana.stores.redis.leases.lease import EMPTY_US, FAR, Lease, is_fast_enough
 from diana.stores.redis.leases.pool import Ask, Grant
 
 HOT = 10
@@ -28,7 +28,7 @@ MOST_LEASES = 10_000
 MOST_WATCHED = 20_000
 """Counters without a lease of which something is remembered for a moment."""
 
-FAR = 1 << 62
+T = TypeVar("T")
 
 _new = tuple.__new__
 
@@ -148,15 +148,12 @@ class LeaseTable:
             if lease is None:
                 known = False
                 break
-            outcome = None
-            if lease.take(cost, now):
-                taken.append((lease, cost))
-                outcome = lease.outcome()
-            else:
-                outcome = lease.denial(cost, now)
+            outcome = self._try(lease, cost, now)
             if outcome is None:
                 known = False
                 break
+            if outcome[0]:
+                taken.append((lease, cost))
             at = lease.server_us(now)
             decisions.append(Decision(outcome, meter.params.limit, key, cost, at))
         for lease in leases:
@@ -166,10 +163,8 @@ class LeaseTable:
             self.decided += 1
             return decisions
         for lease, cost in taken:
-            lease.put_back(cost, lease.server_us(now), now)
+            self._untake(lease, cost, now, asks_again=not known)
         if not known:
-            for lease, cost in taken:
-                lease.wanted -= cost  # it is asked once more in a moment
             return None
         self.decided += 1
         return [
@@ -178,6 +173,14 @@ class LeaseTable:
             else decision
             for decision, lease in zip(decisions, leases, strict=True)
         ]
+
+    def _try(self, lease: Lease, cost: int, now: int) -> tuple[bool, int, int, int, int] | None:
+        return lease.outcome() if lease.take(cost, now) else lease.denial(cost, now)
+
+    def _untake(self, lease: Lease, cost: int, now: int, asks_again: bool) -> None:
+        lease.put_back(cost, lease.server_us(now), now)
+        if asks_again:
+            lease.wanted -= cost
 
     def claim(self, meter: Meter, key: str, wire_key: bytes, cost: int) -> Decision | Asked:
         """A decision at hand, or what to ask for it."""
@@ -191,32 +194,34 @@ class LeaseTable:
                 lease = self._heat(meter, key, wire_key, now)
                 if lease is None:
                     return Asked(None, Ask(cost=cost, ttl_us=self._terms.ttl_us))
-                lease.wanted = HOT
-                return Asked(lease, lease.begin(now, self._nodes, cost))
-            outcome = lease.outcome() if lease.take(cost, now) else lease.denial(cost, now)
-            if outcome is not None:
-                if lease.is_due(now):
-                    self._notice(lease)
-                at = lease.server_us(now)
-                return Decision(outcome, meter.params.limit, key, cost, at)
-            if lease.in_flight:
-                return Asked(None, Ask(cost=cost, ttl_us=self._terms.ttl_us))
-            return Asked(lease, lease.begin(now, self._nodes, cost))
+            return self._changed(lease, now, lambda: self._claim(lease, cost, now))
 
-    def settle(self, lease: Lease, grant: Grant | None, server_us: int) -> None:
+    def _claim(self, lease: Lease, cost: int, now: int) -> Decision | Asked:
+        outcome = LeaseTable._try(self, lease, cost, now)
+        if outcome is not None:
+            if lease.is_due(now):
+                self._notice(lease)
+            at = lease.server_us(now)
+            return Decision(outcome, lease.meter.params.limit, lease.key, cost, at)
+        if lease.is_asking(now):
+            return Asked(None, Ask(cost=cost, ttl_us=self._terms.ttl_us))
+        return Asked(lease, lease.begin(now, self._nodes, cost))
+
+    def settle(self, lease: Lease, ask: Ask, grant: Grant | None, server_us: int) -> None:
         """The reply to an ask."""
         with self._lock:
             now = self.clock()
-            lease.finish(grant, server_us, now)
+            self._changed(lease, now, lambda: lease.finish(ask, grant, server_us, now))
             if grant is not None:
                 self._learn(lease.wire_key, lease.meter.params.limit - grant.remaining)
             self._schedule(lease, max(now + 1, lease.due_us()))
 
-    def lose(self, lease: Lease) -> None:
+    def lose(self, lease: Lease, ask: Ask) -> None:
         """An ask of which nothing is known, or that was never sent."""
         with self._lock:
-            lease.lose()
-            self._schedule(lease, self.clock() + EMPTY_US)
+            now = self.clock()
+            self._changed(lease, now, lambda: lease.lose(ask))
+            self._schedule(lease, now + EMPTY_US)
 
     def remember_denial(self, wire_key: bytes, cost: int, grant: Grant, sent_us: int) -> None:
         """Of a counter without a lease: for at most 100 ms."""
@@ -232,8 +237,10 @@ class LeaseTable:
     def put_back(self, meter: Meter, key: str, cost: int, at: int) -> bool:
         """Into the live lease, if it has one that has not reported it yet."""
         with self._lock:
-            lease = self._lease(meter, key)
-            return lease is not None and lease.put_back(cost, at, self.clock())
+            lease, now = self._lease(meter, key), self.clock()
+            if lease is None:
+                return False
+            return self._changed(lease, now, lambda: lease.put_back(cost, at, now))
 
     def outcome_at_hand(
         self, meter: Meter, key: str, cost: int
@@ -244,6 +251,7 @@ class LeaseTable:
             lease = self._lease(meter, key)
             if lease is None:
                 return None
+            lease.load(now)
             held = lease.holds(now)
             at = lease.server_us(now)
             if held >= cost:
@@ -257,7 +265,7 @@ class LeaseTable:
             self._denied.pop(wire_key, None)
             lease = self._lease(meter, key)
             if lease is not None:
-                lease.forget_empty()
+                self._changed(lease, self.clock(), lease.forget_empty)
 
     def due(self) -> tuple[list[tuple[Lease, Ask]], int]:
         """What to ask now, ahead of need; and for how many µs there is nothing else to do."""
@@ -272,32 +280,39 @@ class LeaseTable:
                     looked_at.append(lease)
             asks: list[tuple[Lease, Ask]] = []
             for lease in looked_at:
-                if lease.is_due(now):
-                    if lease.is_idle(now):
-                        self._forget(lease)
-                    else:
-                        asks.append((lease, lease.begin(now, self._nodes)))
-                elif not lease.in_flight and lease not in self._scheduled:
-                    self._schedule(lease, max(now + 1_000, lease.due_us()))
+                ask = self._changed(lease, now, lambda: self._ask_if_due(lease, now))  # noqa: B023
+                if ask is not None:
+                    asks.append((lease, ask))
             pause = self._agenda[0][0] - now if self._agenda else SECOND_US
             pause = max(1_000, min(SECOND_US, pause))
             self._sleeps_until_us = 0 if asks else now + pause
             return asks, pause
 
+    def _ask_if_due(self, lease: Lease, now: int) -> Ask | None:
+        if lease.is_due(now):
+            if not lease.is_idle(now):
+                return lease.begin(now, self._nodes)
+            self._forget(lease)
+        elif lease not in self._scheduled and lease.due_us() < FAR:
+            self._schedule(lease, max(now + 1_000, lease.due_us()))
+        return None
+
     def leave(self) -> list[tuple[Lease, Ask]]:
         """Everything goes back: this node ends."""
         with self._lock:
             now = self.clock()
-            return [
-                (lease, lease.begin(now, 1, leave=True))
+            asks = [
+                (lease, self._changed(lease, now, lambda: _leave(lease, now)))  # noqa: B023
                 for lease in self._all()
-                if not lease.in_flight and not lease.is_idle(now)
             ]
+            return [(lease, ask) for lease, ask in asks if ask is not None]
 
     def told(self) -> dict[str, int]:
         """How many counters are leased, what is held of them, and how much was taken from leases."""
         with self._lock:
             now = self.clock()
+            for lease in self._all():
+                lease.load(now)
             return {
                 "keys": self._leases,
                 "held": sum(lease.holds(now) for lease in self._all()),
@@ -339,11 +354,25 @@ class LeaseTable:
         if times < HOT:
             return None
         del self._asked[wire_key]
-        lease = Lease(self.node, meter, key, wire_key, self._terms, now)
+        lease = self._new_lease(meter, key, wire_key, now)
         leases = self._by_id.setdefault(meter.id, {})
         leases[key] = self._by_meter.setdefault(meter, leases)[key] = lease
         self._leases += 1
         return lease
+
+    def _new_lease(self, meter: Meter, key: str, wire_key: bytes, now: int) -> Lease:
+        lease = Lease(self.node, meter, key, wire_key, self._terms, now)
+        lease.wanted = HOT
+        return lease
+
+    @staticmethod
+    def _changed(lease: Lease, now: int, act: Callable[[], T]) -> T:
+        """Done to it as it is; once more, if another process was faster."""
+        while True:
+            lease.load(now)
+            result = act()
+            if lease.save():
+                return result
 
     def _known_denial(
         self, meter: Meter, key: str, wire_key: bytes, cost: int, now: int
@@ -384,6 +413,12 @@ class LeaseTable:
         heappush(self._agenda, (when_us, self._order, lease))
         if when_us < self._sleeps_until_us:
             self._wake_refiller()
+
+
+def _leave(lease: Lease, now: int) -> Ask | None:
+    if lease.is_asking(now) or lease.is_idle(now):
+        return None
+    return lease.begin(now, 1, leave=True)
 
 
 def _without_charge(decision: Decision, remaining: int) -> Decision:
