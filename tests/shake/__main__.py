@@ -2,9 +2,9 @@
 
     python -m tests.shake --seconds 600 tests/gateway
 
-What is not an option of its own is passed on to pytest. Each round is one run of pytest, in random order by a seed of its own, with a tiny
-switch interval, beside busy loops. Meanwhile processes are stopped for up to two seconds and go on: the one that runs the tests, and the
-servers that it started.
+What is not an option of its own is passed on to pytest: with `-n 4` all tests have their turn in about half an hour. Each round is one run
+of pytest, in random order by a seed of its own, with a tiny switch interval, beside busy loops. Meanwhile processes are stopped for up to
+two seconds and go on: those that run the tests, and the servers that they started.
 """
 
 from __future__ import annotations

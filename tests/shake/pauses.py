@@ -9,7 +9,7 @@ from pathlib import Path
 from threading import Event, Thread
 from typing import Self
 
-from tests.shake.processes import descendants_of, send, state_of
+from tests.shake.processes import children_of, descendants_of, send, state_of
 
 SHORTEST, LONGEST = 0.05, 2.0
 BETWEEN = 1.5
@@ -40,11 +40,10 @@ class Pauses:
 
     def _run(self) -> None:
         while not self._over.wait(self._random.expovariate(1 / BETWEEN)):
-            below = descendants_of(self._pid)
+            below, running = descendants_of(self._pid), self._running_tests()
             # As often the tests as any of their servers: it is the tests' own threads that we want to see standing still.
-            chosen = (
-                self._random.choice(below) if below and self._random.random() < 0.5 else self._pid
-            )
+            some = below if below and self._random.random() < 0.5 else running
+            chosen = self._random.choice(some)
             seconds = min(LONGEST, SHORTEST * (LONGEST / SHORTEST) ** self._random.random())
             self._pause(chosen, seconds)
 
@@ -60,14 +59,28 @@ class Pauses:
 
     def _resume(self, pid: int) -> None:
         """But not if a test has frozen it meanwhile; the tests stand still while we look."""
-        if pid == self._pid:
+        running = self._running_tests()
+        if pid in running:
             send(pid, signal.SIGCONT)
             return
-        send(self._pid, signal.SIGSTOP)
+        for one in running:
+            send(one, signal.SIGSTOP)
         try:
-            while state_of(self._pid) in ("R", "S", "D"):
+            while any(state_of(one) in ("R", "S", "D") for one in running):
                 time.sleep(0.001)
             if not Path(f"/proc/{pid}/cwd/frozen").exists():
                 send(pid, signal.SIGCONT)
         finally:
-            send(self._pid, signal.SIGCONT)
+            for one in running:
+                send(one, signal.SIGCONT)
+
+    def _running_tests(self) -> list[int]:
+        """The process itself, or with `-n` the workers of pytest-xdist."""
+        return [pid for pid in children_of(self._pid) if _is_worker(pid)] or [self._pid]
+
+
+def _is_worker(pid: int) -> bool:
+    try:
+        return b"exec(eval(sys.stdin.readline()))" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False
