@@ -22,6 +22,7 @@ from diana.core.plugins import algorithms
 from diana.sources.rules import rules_from_bytes
 from diana.stores.memory.in_python import MemoryStore
 from diana.stores.redis.store import RedisStore
+from diana.stores.shared.store import SharedStore
 from tests.servers.programs import PROGRAMS, REDIS_7
 from tests.servers.server import Server
 from tests.simulation.scenario import Scenario, play
@@ -33,6 +34,7 @@ from tests.stores.redis.leases.fleet import (
     most_above_rate,
     most_within,
 )
+from tests.stores.shared.zones import zone_name
 
 RPU = 10_000
 ROUNDS = 3
@@ -76,7 +78,9 @@ def _policy(scope: str) -> Policy:
 def _one_process(quick: bool) -> Iterator[Figure]:
     turn, rounds = _size(quick)
     meter = meter_from_limit("diana:x", Limit(100_000_000, 1_000_000), algorithms()["TB"], {})
-    with Server(REDIS_7) as server:
+    with Server(REDIS_7) as server, zone_name() as name:
+        zone = SharedStore(name, kind="python")
+        workers = RedisStore.from_url(server.url, budget_us=1_000_000, zone=zone)
         memory, store = MemoryStore(), RedisStore.from_url(server.url, budget_us=1_000_000)
         local, leased = Guard(_policy("global"), memory), Guard(_policy("leased"), server.url)
         fixed = limits.strategies.FixedWindowRateLimiter(limits.storage.RedisStorage(server.url))
@@ -89,6 +93,8 @@ def _one_process(quick: bool) -> Iterator[Figure]:
         contestants = [
             Contestant("in memory", memory.bind(meter)),
             Contestant("leased", store.leased.bind(meter)),
+            Contestant("in a zone", zone.bind(meter)),
+            Contestant("leased in a zone", workers.leased.bind(meter)),
             Contestant("in memory, a rule", lambda _: local.check(ANY)),
             Contestant("leased, a rule", lambda _: leased.check(ANY)),
             Contestant("limits", lambda key: fixed.hit(often, key)),
@@ -97,6 +103,7 @@ def _one_process(quick: bool) -> Iterator[Figure]:
         times = race(contestants, ["hot"] * turn, turn=turn, rounds=rounds)
         counts = leased._judge.shared.counts()  # type: ignore[attr-defined]
         store.close()
+        workers.close()
         leased.close()
     for one in contestants:
         yield _in_one_process(one.name, times)
@@ -104,10 +111,17 @@ def _one_process(quick: bool) -> Iterator[Figure]:
     yield Figure("one process, trips per decision", trips, "", goals=(at_most(trips, 0.02, ""),))
 
 
+_COUNTED_HERE = {
+    "leased": "in memory",
+    "leased in a zone": "in a zone",
+    "leased, a rule": "in memory, a rule",
+}
+
+
 def _in_one_process(name: str, times: Times) -> Figure:
     if not name.startswith("leased"):
         return Figure(f"one process, {name}", times.median_us(name), "µs")
-    here = "in memory" + name.removeprefix("leased")
+    here = _COUNTED_HERE[name]
     best = times.fastest(["limits", "throttled"])
     slower, faster = times.ratio(name, to=here), times.ratio(best, to=name)
     goals = [at_most(slower, 2, f"× {here}")]
