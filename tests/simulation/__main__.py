@@ -14,7 +14,8 @@ def main() -> None:
         outcome = play(draw(seed))
         print(outcome.scenario)
         print(
-            f"  admitted {len(outcome.history)} of {outcome.decisions}, {outcome.excess()}, "
+            f"  admitted {len(outcome.history)} of {outcome.decisions}, "
+            f"granted {outcome.excess_of_granted()}, alone {outcome.excess_alone()}, together {outcome.excess_together()}, "
             f"{outcome.trips_per_decision:.3f} trips per decision, {outcome.share_used():.1%} used"
         )
         for node in outcome.nodes:

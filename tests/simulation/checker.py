@@ -16,12 +16,24 @@ class Excess(NamedTuple):
     at_us: int
 
 
-def excess_of_bucket(moments: Sequence[int], burst: float, per_second: float) -> Excess:
+class Apart(NamedTuple):
+    """Meanwhile some nodes counted alone, beside others that reached the store: so much more may leak."""
+
+    begin_us: int
+    end_us: int
+    per_second: float
+
+
+def excess_of_bucket(
+    moments: Sequence[int], burst: float, per_second: float, apart: Sequence[Apart] = ()
+) -> Excess:
     """In every interval t at most burst + rate·t: of all beginnings, the one that allows least is remembered."""
     worst = Excess(-burst, 0)
     least = 0.0
     for passed, moment in enumerate(moments):
         leaked = moment * per_second / SECOND_US
+        for begin_us, end_us, more in apart:
+            leaked += max(0, min(moment, end_us) - begin_us) * more / SECOND_US
         least = min(least, passed - leaked) if passed else -leaked
         above = passed + 1 - leaked - least - burst
         if above > worst.above:
@@ -50,10 +62,15 @@ def excess_of_window(moments: Sequence[int], limit: int, unit_us: int) -> Excess
 
 
 def excess(
-    code: str, moments: Sequence[int], limit: int, burst: int, extra: int, unit_us: int = SECOND_US
+    code: str,
+    moments: Sequence[int],
+    limit: int,
+    burst: int,
+    unit_us: int = SECOND_US,
+    apart: Sequence[Apart] = (),
 ) -> Excess:
-    """Above the promise and `extra`, which is allowed beside it."""
+    """Above what a limit of these numbers promises."""
     if code == "TB":
-        return excess_of_bucket(moments, burst + extra, limit * SECOND_US / unit_us)
+        return excess_of_bucket(moments, burst, limit * SECOND_US / unit_us, apart)
     of_window = excess_of_window if code == "W" else excess_of_sliding_window
-    return of_window(moments, limit + extra, unit_us)
+    return of_window(moments, limit, unit_us)

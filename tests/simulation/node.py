@@ -49,6 +49,15 @@ class Admission(NamedTuple):
     """By the world's clock."""
     node: str
     degraded: bool
+    lost_reply: bool = False
+    """The node reached the store, but of this one it does not know what became."""
+
+
+class Outage(NamedTuple):
+    """Of one node: its circuit breaker was open."""
+
+    begin_us: int
+    end_us: int
 
 
 class Awaited:
@@ -81,7 +90,12 @@ class SimulatedServer:
     def __init__(self, node: Node) -> None:
         self.clock = WorldClock(node.store)
         self.breaker = Breaker(
-            Endpoint("store", 1), Silent(), node.count, lambda: None, lambda: None, node.seconds
+            Endpoint("store", 1),
+            Silent(),
+            node.count,
+            node.begin_outage,
+            lambda: None,
+            node.seconds,
         )
 
     @property
@@ -175,8 +189,10 @@ class Node:
         self.history: list[Admission] = []
         self.arrivals: list[int] = []
         """When it was asked."""
+        self.outages: list[Outage] = []
         self.is_dead = False
         self._stands_still_until = 0
+        self._lost_at_us: int | None = None
         self._offset_us = offset_us
         self._drift_ppm = drift_ppm
         self._refills_at: int | None = None
@@ -211,7 +227,11 @@ class Node:
 
     def clock(self) -> int:
         """Its own, in µs: it began somewhere, and is a little fast or slow."""
-        return self._offset_us + self.world.now + self.world.now * self._drift_ppm // 1_000_000
+        return self.clock_at(self.world.now)
+
+    def clock_at(self, at_us: int) -> int:
+        """What it showed at that moment of the world."""
+        return self._offset_us + at_us + at_us * self._drift_ppm // 1_000_000
 
     def seconds(self) -> float:
         return self.clock() / 1_000_000
@@ -231,6 +251,19 @@ class Node:
     def die(self) -> None:
         """Between two instructions: nothing that it waits for ever comes."""
         self.is_dead = True
+        self.end_outage()
+
+    def was_alone(self, at_us: int) -> bool:
+        return any(begin_us <= at_us < end_us for begin_us, end_us in self.outages)
+
+    def begin_outage(self) -> None:
+        self._lost_at_us = self.world.now
+
+    def end_outage(self) -> None:
+        """It is back at the store; or nothing more is asked of it."""
+        if self._lost_at_us is not None:
+            self.outages.append(Outage(self._lost_at_us, self.world.now))
+            self._lost_at_us = None
 
     def stand_still(self, for_us: int) -> None:
         """As under SIGSTOP: what comes meanwhile is looked at afterwards."""
@@ -255,9 +288,10 @@ class Node:
         at_us = self.world.now
         if at_us > asked and not decision.degraded:
             at_us = decision.at - BEGIN_US  # the store decided it, and the reply took its time
-        if decision.degraded and not self._server.is_lost:
+        lost_reply = decision.degraded and not self._server.is_lost
+        if lost_reply:
             self.count("lost replies")
-        admission = Admission(at_us, self.name, decision.degraded)
+        admission = Admission(at_us, self.name, decision.degraded, lost_reply)
         self.history.append(admission)
         if refund_after_us is not None:
             self.world.after(refund_after_us, lambda: self._refund(verdict, admission))
@@ -396,6 +430,7 @@ class Node:
         clock: Any = self._server.clock
         step = self._fallback.settle(clock, lambda _: True, lambda _: 0, 1.0)
         self._server.breaker.close()
+        self.end_outage()
         if step is not None:
             for exchange in step[0]:
                 self.exchange(exchange, lambda _: None)

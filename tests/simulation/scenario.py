@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import pairwise
+from math import inf
 from random import Random
 from typing import Any
 
 from diana import Policy, Request
 from diana.core.meter import Meter
 from diana.sources.rules import rules_from_bytes
-from tests.simulation.checker import Excess, excess
+from tests.simulation.checker import Apart, Excess, excess
 from tests.simulation.node import Admission, Node
 from tests.simulation.store import SimulatedStore
 from tests.simulation.world import BEGIN_US, Network, World
@@ -46,6 +48,11 @@ class Scenario:
     edit: tuple[int, int] | None = None
     """When each node in turn is told of other rules, and what rpu they have."""
 
+    def largest(self) -> tuple[int, int]:
+        """The limit and the burst; of two, by an edit, the larger."""
+        rpu = max(self.rpu, self.edit[1] if self.edit else 0)
+        return rpu, rpu if self.burst is None else self.burst
+
     def policy(self, rpu: int) -> Policy:
         burst = f", burst: {self.burst}" if self.burst is not None and self.code == "TB" else ""
         rule = f"unit: second, rpu: {rpu}, algo: {self.code}, scope: leased, when_down: {self.when_down}{burst}"
@@ -79,18 +86,85 @@ class Outcome:
         return len(self.history) / max(1, passed)
 
     def excess(self) -> Excess:
-        """Above what is promised: while the store is there, the larger limit; without it, one more burst and one per node."""
+        """The worst of what must hold: of the store's grants, of each node alone, and of all together."""
+        return max(self.excess_of_granted(), self.excess_alone(), self.excess_together())
+
+    def excess_of_granted(self) -> Excess:
+        """What the store granted, by a lease or a charge, keeps the limit whatever is lost."""
+        moments = [one.at_us for one in self.history if not one.degraded]
+        return excess(self.scenario.code, moments, *self.scenario.largest())
+
+    def excess_together(self) -> Excess:
+        """Above what is promised: while the store is there, the larger limit; without it, one more burst and one per node.
+
+        All shares together are one more limit, and each is at least one request. In a unit, no share of a window gives more. Shares of
+        a bucket leak as well. While no node reaches the store it grants nothing, so all together leak no more than the limit does. But
+        while some reach it, they have the whole rate, and the shares of those that do not come on top, for as long as that lasts.
+        """
         scenario, history = self.scenario, self.history
-        rpu = max(scenario.rpu, scenario.edit[1] if scenario.edit else 0)
-        burst = scenario.burst if scenario.burst is not None else rpu
-        extra = 0
-        if any(one.degraded for one in history):
-            extra = (burst if scenario.code == "TB" else rpu) + len(scenario.loads)
-            # A reply that is lost while the store is there leaves one request to the node alone.
-            extra += sum(node.counts.get("lost replies", 0) for node in self.nodes)
-            if scenario.code == "W":
-                extra += rpu  # clocks differ: two windows of a node may lie in one of the store's
-        return excess(scenario.code, [one.at_us for one in history], rpu, burst, extra)
+        limit, burst = scenario.largest()
+        if not any(one.degraded for one in history):
+            return self.excess_of_granted()
+        if scenario.code == "TB":
+            burst += burst + len(scenario.loads)
+            # A reply that is lost while the store is there leaves one request to the node's share, and `excess_alone` counts it.
+            history = [one for one in history if not one.lost_reply]
+        else:
+            # Clocks differ: two windows of a node may lie in one of the store's.
+            windows = 2 if scenario.code == "W" else 1
+            limit += windows * limit + len(scenario.loads)
+        moments = [one.at_us for one in history]
+        return excess(scenario.code, moments, limit, burst, apart=self.apart())
+
+    def excess_alone(self) -> Excess:
+        """Of the node that is furthest above its share, by its own clock, in what it decided without the store."""
+        worst = Excess(-inf, 0)
+        scenario = self.scenario
+        limit, burst = scenario.largest()
+        count = len(scenario.loads)
+        lives = 1 + len(scenario.emptied_at_us)  # a zone that forgets begins anew
+        for processes in self.machines().values():
+            moments = sorted(
+                process.clock_at(one.at_us)
+                for process in processes
+                for one in process.history
+                if one.degraded
+            )
+            unit_us, share = count * SECOND_US, limit
+            if scenario.code != "TB":
+                unit_us, share = SECOND_US, limit // count * lives
+            found = excess(scenario.code, moments, share, max(1, burst // count) * lives, unit_us)
+            worst = max(worst, found)
+        return worst
+
+    def apart(self) -> list[Apart]:
+        """When some nodes had lost the store that others reached, and what their shares are together."""
+        scenario = self.scenario
+        share = scenario.largest()[0] / len(scenario.loads)
+        cut_begin, cut_end = scenario.cut_us or (0, 0)
+        moments = {cut_begin, cut_end, *scenario.dies_at_us.values()}
+        moments.update(
+            moment for node in self.nodes for outage in node.outages for moment in outage
+        )
+        found = []
+        for begin, end in pairwise(sorted(moments)):
+            asked = [
+                node
+                for number, node in enumerate(self.nodes)
+                if node.arrivals and begin < scenario.dies_at_us.get(number, end)
+            ]
+            alone = [node for node in asked if node.was_alone(begin)]
+            if 0 < len(alone) < len(asked) and not cut_begin <= begin < cut_end:
+                shares = len({node.membership.id for node in alone})
+                found.append(Apart(begin, end, shares * share))
+        return found
+
+    def machines(self) -> dict[str, list[Node]]:
+        """The processes that are a node together."""
+        found: dict[str, list[Node]] = {}
+        for node in self.nodes:
+            found.setdefault(node.membership.id, []).append(node)
+        return found
 
 
 def drawn(seed: int) -> Scenario:
@@ -194,6 +268,8 @@ def play(scenario: Scenario) -> Outcome:
             delay = scenario.edit[0] + world.chance.randint(0, 300_000)
             world.after(delay, partial(edit, node))
     world.run(int(scenario.seconds * SECOND_US))
+    for node in nodes:
+        node.end_outage()
     return Outcome(scenario, nodes)
 
 
