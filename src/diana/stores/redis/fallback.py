@@ -4,7 +4,7 @@ Each rule does what its `when_down` says. `local` counts as `divided` does: this
 that were last known to live, starting from what the store said last: a key that had used up nine tenths of its limit has used up nine
 tenths of its share. What was admitted so is noted, and charged to the store once when it is back: at most what the counter here still
 holds, because what has leaked out or left its window would be forgotten there too. What may have been counted there (it was sent, and
-no reply came) is not noted.
+no reply came) is not noted; and given back it is only here, as is what the store has not said that it was charged.
 """
 
 from __future__ import annotations
@@ -34,6 +34,8 @@ MOST_KEYS = 100_000
 """Keys whose admissions are noted; of further ones nothing is charged to the store."""
 MOST_KNOWN = 50_000
 """Keys of which it is known what the store said last: at least so many, at most twice as many."""
+MOST_UNKNOWN = 100_000
+"""Admissions that the store may have counted too, of which it is remembered that they were; the oldest are forgotten first."""
 SETTLED_AT_ONCE = 400
 """Keys charged to the store in one step, in script calls as small as any other."""
 RETRY_US = 1_000_000
@@ -63,7 +65,9 @@ class Fallback:
         self._lock = fork_safe_lock()
         self._debts: dict[bytes, Debt] = {}
         self._settled: dict[bytes, int] = {}
-        """What was charged to the store since: a refund of it is the store's to give back."""
+        """What the store said it was charged since: a refund of it is the store's to give back."""
+        self._unknown: dict[tuple[bytes, int], int] = {}
+        """By key and moment: what was admitted here that the store may have counted. It is no part of what is owed or was settled."""
         self._known: dict[bytes, Known] = {}
         self._known_before: dict[bytes, Known] = {}
         self._now: int | None = None
@@ -88,8 +92,11 @@ class Fallback:
         decisions = self._answers(
             charges, here, now, self._store.peek if closed else self._store.decide
         )
-        if note and not closed and all(decisions[place] for place in here):
-            self._note(charges, keys, here)
+        if not closed and all(decisions[place] for place in here):
+            if note:
+                self._note(charges, keys, here)
+            else:
+                self._note_unknown(charges, keys, here, decisions)
         return decisions
 
     def peek(self, charges: Charges, now: int | None) -> list[Decision]:
@@ -102,12 +109,13 @@ class Fallback:
         if meter.when_down != "local":
             return 0  # let pass without a charge
         with self._lock:
+            owed = cost - self._take_unknown(key, at, cost)
             debt = self._debts.get(key)
-            here = min(cost, debt.admitted) if debt is not None else 0
+            here = min(owed, debt.admitted) if debt is not None else 0
             if debt is not None and here:
                 self._debts[key] = debt._replace(admitted=debt.admitted - here)
             settled = self._settled.get(key, 0)
-            there = min(cost - here, settled)
+            there = min(owed - here, settled)
             if there:
                 self._settled[key] = settled - there
         self._store.refund([self._share(charge)], at, now)
@@ -139,21 +147,17 @@ class Fallback:
     ) -> tuple[list[Exchange], int] | None:
         """One small step of charging the store: the exchanges, and how much they charge. None: nothing that belongs there is owed.
 
-        It is forgotten here before it is sent, so that it is never charged twice.
+        It is forgotten here before it is sent, so that it is never charged twice; and it counts as charged when the store has said so.
         """
         some = self._take_debts(belongs)
         if not some:
             return None
         owed = [(key, debt) for key, debt in map(self._still_owed, some) if debt.admitted]
         by_slot: dict[int, list[tuple[bytes, Debt]]] = {}
-        with self._lock:
-            for key, debt in owed:
-                if len(self._settled) >= MOST_KEYS:
-                    del self._settled[next(iter(self._settled))]
-                self._settled[key] = self._settled.get(key, 0) + debt.admitted
-                by_slot.setdefault(slot_of(key), []).append((key, debt))
+        for key, debt in owed:
+            by_slot.setdefault(slot_of(key), []).append((key, debt))
         exchanges = [
-            _charge(clock, group[first : first + MOST_COUNTERS], seconds)
+            _charge(clock, group[first : first + MOST_COUNTERS], seconds, self._note_settled)
             for group in by_slot.values()
             for first in range(0, len(group), MOST_COUNTERS)
         ]
@@ -232,25 +236,66 @@ class Fallback:
                 elif len(self._debts) < MOST_KEYS:
                     self._debts[keys[place]] = Debt(meter, key, cost)
 
+    def _note_unknown(
+        self, charges: Charges, keys: list[bytes], here: list[int], decisions: list[Decision]
+    ) -> None:
+        with self._lock:
+            for place in here:
+                meter, _, cost = charges[place]
+                if holds_places(meter.algorithm):
+                    continue  # of these nothing is noted
+                if len(self._unknown) >= MOST_UNKNOWN:
+                    del self._unknown[next(iter(self._unknown))]
+                admission = keys[place], decisions[place].at
+                self._unknown[admission] = self._unknown.get(admission, 0) + cost
+
+    def _take_unknown(self, key: bytes, at: int, cost: int) -> int:
+        """How much of what was admitted then the store may have counted."""
+        if not self._unknown:
+            return 0
+        found = self._unknown.pop((key, at), 0)
+        if found > cost:
+            self._unknown[key, at] = found - cost
+        return min(found, cost)
+
+    def _note_settled(self, key: bytes, charged: int) -> None:
+        with self._lock:
+            if len(self._settled) >= MOST_KEYS:
+                del self._settled[next(iter(self._settled))]
+            self._settled[key] = self._settled.get(key, 0) + charged
+
     def _share(self, charge: tuple[Meter, str, int]) -> tuple[Meter, str, int]:
         meter, key, cost = charge
         return self._shares.of(meter), key, cost
 
 
-def _charge(clock: ServerClock, owed: list[tuple[bytes, Debt]], seconds: float) -> Exchange:
+def _charge(
+    clock: ServerClock,
+    owed: list[tuple[bytes, Debt]],
+    seconds: float,
+    note_settled: Callable[[bytes, int], None],
+) -> Exchange:
     """As much of each as still fits. Counters without a kernel in Lua go one by one."""
     waiting = Budget(seconds)
     argv: list[Any] = []
-    keys: list[bytes] = []
+    in_lua: list[tuple[bytes, Debt]] = []
     for key, debt in owed:
         limit = wire_limit(debt.meter)
         if limit is None:
-            yield from swap(clock, [key], [debt.meter], _fill(debt), None, waiting)
+            swapped = yield from swap(clock, [key], [debt.meter], _fill(debt), None, waiting)
+            note_settled(key, swapped.result)
         else:
-            keys.append(key)
+            in_lua.append((key, debt))
             argv += ["fill", 1, limit, debt.admitted]
-    if keys:
-        yield from acquire(clock, keys, argv, None, waiting, count=len(keys))
+    if not in_lua:
+        return
+    keys = [key for key, _ in in_lua]
+    _, *answers = yield from acquire(clock, keys, argv, None, waiting, count=len(keys))
+    for (key, debt), answer in zip(in_lua, answers, strict=True):
+        # A counter that is full now may have taken less, and does not say how much.
+        left = answer[2] if answer.__class__ is list and len(answer) > 2 else 0
+        if left.__class__ is int and left > 0:
+            note_settled(key, debt.admitted)
 
 
 def _fill(debt: Debt) -> Change:
