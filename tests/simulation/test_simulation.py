@@ -39,6 +39,12 @@ def assert_within_its_limit(seed: int) -> None:
         # Lost replies open the circuit breakers of two nodes of three half a second before the store is cut off, and beside their
         # shares the third has the whole limit: more than a fleet that is cut off as a whole.
         14_505,
+        # The clock of a simulated node, seconds ahead, went to the store with what it gave back of decisions made alone: counters
+        # there ran off at once.
+        21_374,
+        26_270,
+        27_182,
+        35_887,
     ],
 )
 def test_fleets_that_once_exceeded_their_limit(seed: int) -> None:

@@ -357,7 +357,7 @@ class Decider(Routing):
             self._deny_cache.forget(key)
             meter, _, cost = charge
             if here:
-                cost = self._fallback.refund(charge, key, at, now)
+                cost = self._fallback.refund(charge, key, at, self._time_here(now))
             server = self._server_of(key) if cost else None
             if server is not None:
                 jobs.append(
@@ -388,6 +388,10 @@ class Decider(Routing):
                 server.clock, [key], [meter], change, now, budget, asking
             ),
         )
+
+    def _time_here(self, now: int | None) -> int | None:
+        """For the fallback; None: its own clock."""
+        return now
 
     def _must_settle(self) -> bool:
         return not self._keeper_settles and self._fallback.owes()

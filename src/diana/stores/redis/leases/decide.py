@@ -98,8 +98,7 @@ class LeaseDecider(Decider):
             if here or now is not None or not self.table.put_back(meter, key, cost, at)
         ]
         if for_pool:
-            at_all = self._time_here(now) if here else now
-            yield from super().refund(for_pool, at, at_all, here)
+            yield from super().refund(for_pool, at, now, here)
 
     def reset(self, meter: Meter, key: str) -> JobSteps[None]:
         """What nodes hold of it stays theirs until it ends."""
@@ -201,7 +200,7 @@ class LeaseDecider(Decider):
         return Decision(_outcome(grant, grant.granted), meter.params.limit, key, cost, at)
 
     def _time_here(self, now: int | None) -> int | None:
-        """None: the fallback's own clock, unless this one is another."""
+        """None: the fallback's own clock, unless this one is another. The store has its own."""
         return now if now is not None or self.wall is wall_us else self.wall()
 
     def _none_charged(
