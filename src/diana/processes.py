@@ -15,7 +15,11 @@ def is_about_to_fork() -> bool:
     uwsgi = sys.modules.get("uwsgi")
     if not hasattr(uwsgi, "worker_id") or not hasattr(uwsgi, "mule_id"):
         return False
-    return not uwsgi.worker_id() and not uwsgi.mule_id()  # type: ignore[union-attr]
+    if uwsgi.worker_id() or uwsgi.mule_id():  # type: ignore[union-attr]
+        return False
+    # A spooler is forked too, and has no number. The question can be asked only where there are spoolers.
+    is_spooler = getattr(uwsgi, "i_am_the_spooler", None)
+    return is_spooler is None or not is_spooler()
 
 
 def loses_threads_after_fork() -> bool:

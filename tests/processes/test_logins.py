@@ -66,6 +66,8 @@ def test_fifty_wrong_logins_at_once_are_five_guesses(name: str, store: Server) -
         closing(Guard.from_file(logins.rules, f"{store.url}?budget=5s")) as guard,
         ThreadPoolExecutor(50) as pool,
     ):
+        if name.startswith("uwsgi"):
+            assert logins.threads == 1, "it may hold the interpreter at the fork"
         answers = Counter(pool.map(lambda _: logins.login("alice", 401), range(50)))
         assert (answers, logins.reached()) == ({401: 5, 429: 45}, 5)
         assert [logins.login("bob", 200) for _ in range(5)] == [200] * 5

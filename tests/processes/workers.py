@@ -14,6 +14,8 @@ from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import NamedTuple
 
+import psutil
+
 from tests.servers.ports import HOST
 from tests.servers.process import Process
 from tests.servers.server import Server
@@ -62,6 +64,11 @@ class Workers(Process):
         new = self.rules.with_suffix(".new")
         new.write_text(RULES % rpu)
         new.replace(self.rules)
+
+    @property
+    def threads(self) -> int:
+        """Of the process that forks the workers."""
+        return int(psutil.Process(self.pid).num_threads())
 
     def ask(self, path: str = "/") -> Answer:
         connection = HTTPConnection(HOST, self.port, timeout=SECONDS)

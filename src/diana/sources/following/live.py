@@ -107,7 +107,7 @@ class LiveRules:
         pid = os.getpid()
         if self._pid == pid or self._closed.is_set():
             return True
-        if monotonic() < self._start_again:
+        if monotonic() < self._start_again or is_about_to_fork():
             return False
         me = object()
         if self._starts.setdefault(pid, me) is me:
