@@ -7,15 +7,22 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+LOOP = "print(flush=True)\nwhile True: pass"
+
 
 @contextmanager
 def busy_loops(count: int) -> Iterator[None]:
+    """All of them run when it is entered."""
     loops: list[subprocess.Popen[bytes]] = []
+    command = [sys.executable, "-I", "-S", "-c", LOOP]
     try:
         for _ in range(count):
-            loops.append(subprocess.Popen([sys.executable, "-c", "while True: pass"]))  # noqa: PERF401
+            loops.append(subprocess.Popen(command, stdout=subprocess.PIPE))  # noqa: PERF401
+        for loop in loops:
+            assert loop.stdout is not None
+            assert loop.stdout.readline() == b"\n"
         yield
     finally:
         for loop in loops:
             loop.kill()
-            loop.wait()
+            loop.communicate()

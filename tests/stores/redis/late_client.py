@@ -116,15 +116,17 @@ def busy_threads(count: int) -> Iterator[None]:
 
 def main() -> None:
     url, way, company, seconds = sys.argv[1:]
+    # What is not measured is done without company, which would only make it slow.
+    store = RedisStore.from_url(url)
+    while store.decide([(LIMIT, "warm", 0)])[0].degraded:
+        time.sleep(0.01)
+    print("ready", flush=True)
+    sys.stdin.readline()
     with busy_threads(BUSY if company == "busy threads" else 0):
-        store = RedisStore.from_url(url)
-        while store.decide([(LIMIT, "warm", 0)])[0].degraded:
-            time.sleep(0.01)
         before = store.counts()
-        print("ready", flush=True)
         tally = WAYS[way](store, time.monotonic() + float(seconds))
         counts = store.counts()
-        store.close()
+    store.close()
     told = {
         "asked": tally.asked,
         "degraded": tally.degraded,

@@ -52,14 +52,16 @@ def told(request: pytest.FixtureRequest, redis7: Server, cluster: Cluster) -> To
     found: Told = {}
     for first in range(0, len(CASES), AT_ONCE):
         with ExitStack() as stack:
-            if company == "busy processes":
-                stack.enter_context(busy_loops(BUSY))
             clients = {
                 (way, where): stack.enter_context(late_client(urls[where], way, company))
                 for way, where in CASES[first : first + AT_ONCE]
             }
             for client in clients.values():
                 assert _line(client) == "ready\n"
+            if company == "busy processes":
+                stack.enter_context(busy_loops(BUSY))
+            for client in clients.values():
+                _begin(client)
             if company == "stopped again and again":
                 stop_again_and_again(list(clients.values()))
             found |= {case: json.loads(_line(client)) for case, client in clients.items()}
@@ -81,6 +83,7 @@ def late_client(url: str, way: str, company: str) -> Iterator[subprocess.Popen[s
         [*command, str(SECONDS)],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])},
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
     ) as process:
@@ -101,6 +104,12 @@ def stop_again_and_again(processes: list[subprocess.Popen[str]]) -> None:
         pause.wait(STOPPED)
         for process in running:
             process.send_signal(signal.SIGCONT)
+
+
+def _begin(process: subprocess.Popen[str]) -> None:
+    assert process.stdin is not None
+    process.stdin.write("begin\n")
+    process.stdin.flush()
 
 
 def _line(process: subprocess.Popen[str]) -> str:
