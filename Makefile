@@ -12,6 +12,8 @@ BUILT_FROM := pyproject.toml .ci/install $(wildcard setup.py native/*.[ch])
 COMPILED = $(shell command -v cc >/dev/null && echo --group compiled)
 # How many processes run tests at once; each has servers and ports of its own. Four, on two processors too: many tests wait for something.
 WORKERS ?= 4
+# Where a test is marked so: to look for them in all files takes longer than some of them do.
+ALONE = $(shell grep -rl --include='test_*.py' 'mark\.alone' tests)
 # Tests start hundreds of Pythons: what one of them has compiled the next need not, whatever the shell says.
 export PYTHONDONTWRITEBYTECODE :=
 # The site's builder has an environment of its own: nothing of it is needed for work or tests.
@@ -34,7 +36,7 @@ run: $(GATEWAY)  ## run the gateway in front of a small sample service
 test: $(READY) lint  ## lint, type-check and run all tests
 	./.ci/install servers
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not alone"
-	$(BIN)/python -m pytest -m alone
+	$(BIN)/python -m pytest -m alone $(ALONE)
 
 lowest: $(LOWEST)/.ready  ## run the integration tests against the lowest versions that pyproject.toml allows
 	./.ci/install servers
