@@ -244,7 +244,7 @@ print(*sizes, bool(take("blocked")))
 def test_five_times_as_many_keys_as_a_store_has_room_for() -> None:
     """Memory is flat from the third flood on (a dictionary at its bound grows once more), and the blocked stay so."""
     answer = subprocess.run(
-        [sys.executable, "-c", FLOOD, "62500"], capture_output=True, text=True, check=True
+        [sys.executable, "-c", FLOOD, "125000"], capture_output=True, text=True, check=True
     )
     *sizes, passed = answer.stdout.split()
     first, second, third, fourth, fifth = map(int, sizes)
