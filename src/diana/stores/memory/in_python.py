@@ -212,13 +212,14 @@ class MemoryStore:
         return decisions
 
     def decide_with(
-        self, charges: Charges, now: int, elsewhere: Callable[[bool], bool]
+        self, charges: Charges, now: int | None, elsewhere: Callable[[bool], bool]
     ) -> list[Decision]:
         """All or nothing, together with what is counted elsewhere.
 
         `elsewhere(denied)` charges there, unless it is denied here, and says whether all passed.
         """
         with self._lock:
+            now = wall_us() if now is None else now
             found = self._look_up(charges)
             decisions, after = weigh(charges, found[2], now)
             allowed = all(decisions)

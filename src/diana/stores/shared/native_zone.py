@@ -167,17 +167,21 @@ class NativeZone:
 
 
 class _InPython:
-    """Requests that meet a limit which no kernel decides."""
+    """Requests that meet a limit which no kernel decides.
+
+    The clock is looked at after the states: what others wrote is never from the future, however long this process stood still. Kernels
+    look at it themselves, with the lock.
+    """
 
     def __init__(self, counters: Counters, epoch_offset_us: int) -> None:
         self._counters = counters
         self._epoch_offset_us = epoch_offset_us
 
-    def decide(self, charges: Charges, now: int | None) -> list[Decision]:
-        now = self.now(now)
+    def decide(self, charges: Charges, given: int | None) -> list[Decision]:
         parts = _Parts(charges)
         while True:
             states = self._states(parts.others)
+            now = self.now(given)
             found, after = weigh(parts.others, states, now)
             swaps = [
                 self._swap(charge, before, then, now)
@@ -187,49 +191,49 @@ class _InPython:
                 # Written is at most what was stamped anew because the clock was set back.
                 if self._counters.swap([], swaps, now) is None:
                     continue
-                decided = self._counters.decide(parts.native, now, True)
+                decided = self._counters.decide(parts.native, given, True)
                 return parts.merged(cast("list[Decision]", decided), found)
-            answers = self._counters.swap(parts.native, swaps, now)
+            answers = self._counters.swap(parts.native, swaps, given)
             if answers is not None:
                 if not all(answers):
                     found = _without_charge(parts.others, states, found, now)
                 return parts.merged(answers, found)
 
-    def peek(self, charges: Charges, now: int | None) -> list[Decision]:
-        now = self.now(now)
+    def peek(self, charges: Charges, given: int | None) -> list[Decision]:
         parts = _Parts(charges)
         states = self._states(parts.others)
+        now = self.now(given)
         found, _ = weigh(parts.others, states, now)
-        answers = cast("list[Decision]", self._counters.peek(parts.native, now))
+        answers = cast("list[Decision]", self._counters.peek(parts.native, given))
         if not all(answers):
             found = _without_charge(parts.others, states, found, now)
         elif not all(found):
             unpaid = [(meter, key, 0) for meter, key, _ in parts.native]
-            shown = cast("list[Decision]", self._counters.peek(unpaid, now))
+            shown = cast("list[Decision]", self._counters.peek(unpaid, given))
             answers = [
                 answer._replace(outcome=free.outcome)
                 for answer, free in zip(answers, shown, strict=True)
             ]
         return parts.merged(answers, found)
 
-    def refund(self, meter: Meter, key: str, cost: int, at: int, now: int | None) -> None:
-        now = self.now(now)
+    def refund(self, meter: Meter, key: str, cost: int, at: int, given: int | None) -> None:
         while True:
             (before,) = self._states([(meter, key, cost)])
             if before is None:
                 return
+            now = self.now(given)
             after = meter.algorithm.refund(before, meter.params, cost, at, now)
             swap = self._swap((meter, key, cost), before, after, now)
             if self._counters.swap([], [swap], now) is not None:
                 return
 
-    def renew(self, charge: tuple[Meter, str, int], at: int, now: int | None) -> int:
+    def renew(self, charge: tuple[Meter, str, int], at: int, given: int | None) -> int:
         """Of a place, which no kernel decides."""
-        now = self.now(now)
         meter, _, cost = charge
         algorithm: Any = meter.algorithm
         while True:
             (before,) = self._states([charge])
+            now = self.now(given)
             after, moment = algorithm.renew(before, meter.params, cost, at, now)
             if not moment:
                 return 0
