@@ -17,6 +17,7 @@ import pytest
 from diana.stores.shared.zone_file import path_of_zone
 from tests.gateway.upstreams import HELLO, PATIENCE, ask, get, says, status_of, upstream
 from tests.servers.waiting import until
+from tests.shake.processes import state_of
 
 LIMIT = 60
 RULES = "limits: [{url: /, rules: [{name: ours, unit: 8760h, rpu: %d, status: 429}]}]"
@@ -97,7 +98,7 @@ def test_they_share_an_address_and_a_count_and_end_together(
     lines = out.splitlines()
     assert sum('"GET / HTTP/1.1" 429 ' in line for line in lines) == 20
     assert lines[-1] == "Stopped."
-    assert not any(Path(f"/proc/{pid}").exists() for pid in workers)
+    assert {state_of(pid) for pid in workers} <= {"", "Z"}
     assert not path_of_zone(gateway.zone).exists(), "nobody comes back to a port that was free"
 
 
@@ -146,7 +147,7 @@ def test_workers_do_not_outlive_their_supervisor(start: Start) -> None:
     gateway.process.wait()
 
     def all_gone() -> bool:
-        return not any(Path(f"/proc/{pid}").exists() for pid in workers)
+        return {state_of(pid) for pid in workers} <= {"", "Z"}
 
     until(all_gone, "the workers are gone", within=SECONDS)
     gateway.process.communicate(timeout=SECONDS)

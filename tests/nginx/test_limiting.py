@@ -85,6 +85,7 @@ def test_a_limit_shared_with_python_admits_exactly_that_many(
 def test_in_a_cluster_too_where_each_rule_may_be_in_another_slot(
     cluster: Cluster, tmp_path: Path
 ) -> None:
+    cluster.flush()
     is_shared_exactly(SHARED.format(store=cluster.url, limit=LIMIT, algo="TB"), tmp_path)
 
 

@@ -68,8 +68,9 @@ def test_the_count_comes_back_after(
         with side(store, window()) as callers:
             for _ in range(2):
                 NOTICED[what](server)
-                callers.until_global()
+                assert callers.until_global() < BACK
         assert callers.errors == []
+        assert callers.slowest() < PATIENT + MARGIN
         assert callers.slowest() < BUDGET + MARGIN
         # Several who are cut off at once may notice one after the other, with a way back in between.
         said = changes(caplog)
@@ -83,15 +84,18 @@ def test_the_count_comes_back_after(
 def test_a_full_memory_is_a_loss_until_there_is_room(
     side: Side, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with Server(REDIS_7, "--maxmemory-policy", "noeviction") as server, opened(server.url) as store:
+    """It answers all the time, so with a budget of seconds nothing is late, and all is known."""
+    with (
+        Server(REDIS_7, "--maxmemory-policy", "noeviction") as server,
+        opened(server.url, PATIENT) as store,
+    ):
         until_asked(store, window())
         with side(store, window()) as callers:
             server.ask("CONFIG", "SET", "maxmemory", "1mb")
             callers.until_degraded()
             server.ask("CONFIG", "SET", "maxmemory", "0")
-            assert callers.until_global() < BACK
+            callers.until_global()
         assert callers.errors == []
-        assert callers.slowest() < BUDGET + MARGIN
         assert comes_and_goes(changes(caplog))
         passed = len(callers.passed_there()) + len(callers.passed_here())
         until(lambda: used(store, window()) == passed, "all is counted, once")
