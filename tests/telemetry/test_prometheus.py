@@ -88,13 +88,13 @@ def test_a_lost_store_is_seen(registry: CollectorRegistry) -> None:
         guard = watched(f"{server.url}?budget=5s", registry)
         assert guard.check(Request())
         server.kill()
-        guard.check(Request())
         until(lambda: guard.check(Request()).decisions[0].degraded, "it is lost")
+        until(lambda: value("diana_store_breaker_opened_total") == 1, "the breaker is open")
+        assert guard.check(Request()).decisions[0].degraded, "and what is not sent is charged later"
         degraded = value("diana_degraded_decisions_total", {"rule": "fleet"})
         assert degraded is not None
         assert degraded >= 1
         assert value("diana_store_degraded_total") == degraded
-        until(lambda: value("diana_store_breaker_opened_total") == 1, "the breaker is open")
         server.restart()
         until(lambda: value("diana_store_breaker_closed_total") == 1, "it is back")
         until(lambda: value("diana_store_settled_total"), "what was admitted here is charged")

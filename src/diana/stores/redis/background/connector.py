@@ -250,16 +250,16 @@ class Connector:
         if not self._fallback.owes():
             return False
         server = self._server
+        seconds = max(
+            CONNECT_SECONDS, self._budget
+        )  # what comes too late is lost, and nobody waits
         step = self._fallback.settle(
-            server.clock,
-            lambda key: self._belongs(server, key),
-            self._slot_of,
-            CONNECT_SECONDS,
+            server.clock, lambda key: self._belongs(server, key), self._slot_of, seconds
         )
         if step is None:
             return False
         exchanges, admitted = step
-        settled = self._watched(lambda: self._control.exchange_all(exchanges))
+        settled = self._watched(lambda: self._control.exchange_all(exchanges, seconds))
         if settled:
             self._count("settled", admitted)
         return settled and not server.is_lost
