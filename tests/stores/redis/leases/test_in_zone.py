@@ -207,6 +207,38 @@ def test_to_the_pool_they_are_one_and_ask_as_seldom_as_one(server: Server) -> No
         assert not holders(server, rules)
 
 
+def test_several_leased_rules_ask_ahead_of_need(server: Server) -> None:
+    with zone_name() as name:
+        rules = rules_from_bytes(
+            f"""
+store_budget: 10s
+local_store: shared://{name}
+lease: {{ttl: 60s, start: 1%}}
+defaults: {{unit: day, algo: W, scope: leased}}
+limits: [{{url: /, rules: [{{name: wide, rpu: 3000000}}, {{name: narrow, rpu: 2000000}}]}}]
+""".encode()
+        )
+        guard = Guard(rules, server.url)
+
+        def has_asked() -> bool:
+            assert all(guard.check(ANY) for _ in range(1_000))
+            return store_of(guard).counts()["lease_asks"] > 2
+
+        until(has_asked, "the thread that asks ahead has asked")
+        guard.close()
+
+
+def test_the_clock_of_the_store_may_be_behind(zone: SharedStore) -> None:
+    one = worker(zone, 10**15)
+    assert not take(one, 10**15)
+    first = ask(one, 10**15)
+    assert first is not None
+    one.load(10**15)
+    one.finish(first, granted(3), 5 * 10**14, 10**15 + MS)
+    assert one.save()
+    assert take(worker(zone, 10**15), 10**15 + MS)
+
+
 def test_rules_of_another_store_hold_their_own_though_the_zone_is_the_same(server: Server) -> None:
     with zone_name() as name, Server(REDIS_7) as another:
         rules = policy(name, "lease: {ttl: 60s}")

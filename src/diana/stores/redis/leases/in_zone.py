@@ -177,7 +177,9 @@ class ZoneLeaseTable(LeaseTable):
         taken = self._taken_from(lease, cost, now)
         if taken is None:
             return None
-        outcome, lease.offset_us, _ = taken
+        outcome, lease.offset_us, is_due = taken
+        if is_due:
+            self._notice(lease)
         return outcome
 
     def _untake(self, lease: Lease, cost: int, now: int, asks_again: bool) -> None:
