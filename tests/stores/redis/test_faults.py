@@ -71,6 +71,22 @@ def test_a_server_that(
 
 
 @SIDES
+def test_a_server_of_which_no_connection_is_left_and_that_says_half(
+    side: Side, proxy: FaultProxy
+) -> None:
+    """It is heard each time one is to be opened, but never enough: nobody may wait for that with each request."""
+    day = window()
+    with opened(proxy.url) as store:
+        with side(store, day) as callers:
+            proxy.half_reply()
+            proxy.cut()
+            until(lambda: store.lost, "the breaker is open")
+            proxy.pass_on()
+            callers.until_global()
+        assert callers.errors == []
+
+
+@SIDES
 def test_a_store_that_is_out_of_reach_from_the_start(
     side: Side, proxy: FaultProxy, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -82,27 +82,33 @@ class Breaker:
             self.open(error)
         elif isinstance(error, NoReply | TooLate):
             now = self._clock()
-            self._failing_since = self._failing_since or now
-            self._failed += 1
+            has_failed_long = self._count_failed(now)
             silent = isinstance(error, Overrun) and self.heard < sent
             if self.is_suspect or self.is_checked:
                 silent = False  # that check decides
             if isinstance(error, Overrun) and error.held_up:
                 # A busy machine alone is not that late.
                 silent = silent and now - sent >= FAILING_SECONDS
-            if silent or (
-                self._failed >= FAILED_CALLS and now - self._failing_since >= FAILING_SECONDS
-            ):
+            if silent or has_failed_long:
                 self.open(error)
 
     def note_no_connection(self, reason: Failure) -> None:
         """There is none, and none could be had in time: requests that come next shall not wait as long.
 
-        A server that was heard a moment ago may have lost no more than the replies that it takes to open one.
+        A server that was heard a moment ago may have lost no more than the replies that it takes to open one; but one that says
+        something each time, and never enough to open one, is as good as lost.
         """
+        now = self._clock()
+        has_failed_long = self._count_failed(now)
         silent = not isinstance(reason, Unreachable) or reason.silent
-        if not silent or self._clock() - self.heard >= SILENT_SECONDS:
+        if not silent or has_failed_long or now - self.heard >= SILENT_SECONDS:
             self.open(reason)
+
+    def _count_failed(self, now: float) -> bool:
+        """Whether every call has failed for long enough, with this one."""
+        self._failing_since = self._failing_since or now
+        self._failed += 1
+        return self._failed >= FAILED_CALLS and now - self._failing_since >= FAILING_SECONDS
 
     def open(self, reason: Exception) -> None:
         with self._lock:
