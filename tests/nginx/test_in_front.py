@@ -48,6 +48,7 @@ class Shop(BaseHTTPRequestHandler):
 
 class NginxOfThePage(Process):
     ready = b"start worker process"
+    has_workers = True
 
     def __init__(self, store: str, shop: int) -> None:
         self._store, self._shop = store, shop

@@ -47,6 +47,7 @@ ZONES = {
 
 class LimitReq(Process):
     ready = b"start worker process"
+    has_workers = True
 
     def _command(self, port: int) -> list[str]:
         zones = "".join(

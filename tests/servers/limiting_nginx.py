@@ -46,6 +46,7 @@ class LimitingNginx(Process):
     """`/-/explain` tells what would be charged for the requests in its body, and counts nothing."""
 
     ready = b"start worker process"
+    has_workers = True
 
     def __init__(
         self,

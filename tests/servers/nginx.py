@@ -34,6 +34,7 @@ class Nginx(Process):
     """Each location answers with `reached` and its name."""
 
     ready = b"start worker process"
+    has_workers = True
 
     def __init__(self, locations: Mapping[str, str], merge_slashes: bool = True) -> None:
         self._locations = "\n".join(
@@ -84,6 +85,7 @@ class NginxAtOnce(Process):
     """Before an upstream, with `limit_conn`: so many requests of one address at once."""
 
     ready = b"start worker process"
+    has_workers = True
 
     def __init__(self, upstream: int, most: int) -> None:
         self._upstream = upstream

@@ -15,6 +15,7 @@ from typing import Self
 from tests.servers.logs import LOGS
 from tests.servers.ports import free_ports
 from tests.servers.waiting import until
+from tests.shake.processes import descendants_of, send
 
 # The kernel kills the server when we die, however we die. By this program and not by `preexec_fn`, which may deadlock, and
 # of which newer Pythons warn, while other threads run. A server dies with the *thread* that started it: start it in the main one.
@@ -31,6 +32,8 @@ class Process:
     """It listens, in its own words."""
     taken = "Address already in use"
     """It cannot, since somebody else does."""
+    has_workers = False
+    """Processes of its own, that would outlive it."""
 
     def __init__(
         self, ports: Iterable[int] | None = None, environment: Mapping[str, str] | None = None
@@ -84,9 +87,12 @@ class Process:
             self._frozen = False
 
     def kill(self) -> None:
-        """Kill it as a lost machine dies: at once, frozen or not, with nothing saved."""
+        """Kill it as a lost machine dies: at once, frozen or not, with nothing saved. And its workers, which would keep the port."""
+        below = descendants_of(self.pid) if self.has_workers else []
         self._process.kill()
         self._process.wait()
+        for worker in below:
+            send(worker, signal.SIGKILL)
         self._frozen_mark.unlink(missing_ok=True)
         self._frozen = False
 

@@ -21,6 +21,7 @@ from tests.servers.cluster import Cluster
 from tests.servers.etcd import Etcd
 from tests.servers.faketime import ServerInItsOwnTime
 from tests.servers.faults import JUNK, delaying
+from tests.servers.nginx import Nginx
 from tests.servers.ports import HOST, free_port
 from tests.servers.programs import PROGRAMS, REDIS_6, REDIS_7, VALKEY_9
 from tests.servers.proxy import FaultProxy
@@ -28,6 +29,7 @@ from tests.servers.sentinel import SentinelGroup
 from tests.servers.server import Server
 from tests.servers.waiting import until
 from tests.servers.zookeeper import ZooKeeper
+from tests.shake.processes import descendants_of, state_of
 
 PING, PONG = b"PING\r\n", b"+PONG\r\n"
 SOON = 0.1
@@ -86,6 +88,14 @@ def test_a_server_comes_back_empty_on_the_same_port() -> None:
         server.restart()
         assert (server.port, server.pid == pid) == (port, False)
         assert client.dbsize() == 0
+
+
+def test_nginx_takes_its_workers_with_it() -> None:
+    """They would keep the port, and whatever asks there next would hear of them."""
+    with Nginx({"a": "= /a"}) as nginx:
+        workers = descendants_of(nginx.pid)
+        assert workers
+    until(lambda: {state_of(pid) for pid in workers} <= {"", "Z"}, "they are gone")
 
 
 def test_a_stolen_port_is_left_to_the_thief() -> None:
