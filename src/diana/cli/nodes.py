@@ -19,8 +19,8 @@ from diana.core.errors import ConfigError
 def nodes(url: str, namespace: str | None, form: str) -> None:
     """Show the nodes that count in the store at URL.
 
-    URL is such as redis://localhost:6379. A node is a process; its heartbeat comes once a second, and after five seconds without one it
-    is gone.
+    URL is such as redis://localhost:6379. A node is a process, or all processes of a machine that share a zone; its heartbeat comes once
+    a second, and after five seconds without one it is gone.
     """
     try:
         from diana.stores.redis.background.membership import nodes_of_store
