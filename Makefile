@@ -10,8 +10,8 @@ LOWEST := .venv-lowest
 BUILT_FROM := pyproject.toml .ci/install $(wildcard setup.py native/*.[ch])
 # Without a compiler Diana counts in Python, and what else needs one is left out.
 COMPILED = $(shell command -v cc >/dev/null && echo --group compiled)
-# How many processes run tests at once; each has servers and ports of its own. Four, on two processors too: many tests wait for something.
-WORKERS ?= 4
+# How many processes run tests at once; each has servers and ports of its own. Six, on two processors too: many tests wait for something.
+WORKERS ?= 6
 # Where a test is marked so: to look for them in all files takes longer than some of them do.
 ALONE = $(shell grep -rl --include='test_*.py' 'mark\.alone' tests)
 # Tests start hundreds of Pythons: what one of them has compiled the next need not, whatever the shell says.

@@ -151,14 +151,17 @@ def test_only_places_can_be_given_back() -> None:
 def test_200_tasks_are_never_more_than_5_inside_and_all_get_in(url: str) -> None:
     inside = Inside()
 
-    async def enter(limiter: AsyncLimiter) -> None:
+    async def enter(limiter: AsyncLimiter, full: asyncio.Event) -> None:
         async with limiter.slot("a", wait=60):
             with inside:
+                if inside.now == 5:
+                    full.set()
+                await asyncio.wait_for(full.wait(), 60)  # the first five are inside together
                 await asyncio.sleep(0.001)
 
     async def crowd() -> None:
-        limiter = AsyncLimiter("5 at once", store=url, name=name())
-        await asyncio.gather(*(enter(limiter) for _ in range(200)))
+        limiter, full = AsyncLimiter("5 at once", store=url, name=name()), asyncio.Event()
+        await asyncio.gather(*(enter(limiter, full) for _ in range(200)))
         await limiter.close()
 
     asyncio.run(crowd())
