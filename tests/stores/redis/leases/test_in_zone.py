@@ -14,15 +14,17 @@ from typing import Any
 import pytest
 
 from diana import Guard, Policy, Request
+from diana.core.division import Shares, share_without_registry
 from diana.core.lease import LeaseTerms
 from diana.core.limit import Limit
 from diana.core.meter import meter_from_limit
 from diana.core.plugins import algorithms
 from diana.sources.rules import rules_from_bytes
 from diana.stores.redis.leases.asking import lease_key
-from diana.stores.redis.leases.in_zone import LEASES, ZoneLease
+from diana.stores.redis.leases.in_zone import LEASES, ZoneLease, ZoneLeaseTable
 from diana.stores.redis.leases.lease import Lease
 from diana.stores.redis.leases.pool import Ask, Grant
+from diana.stores.redis.leases.table import HOT, Asked
 from diana.stores.redis.store import RedisStore
 from diana.stores.shared.store import SharedStore
 from tests.servers.programs import REDIS_7
@@ -163,6 +165,30 @@ def test_numbers_of_another_version_are_not_misread(zone: SharedStore) -> None:
     assert zone.swap(LEASES, [(one.hot, numbers, (*numbers, 1))], SECOND)
     assert not take(one, 2 * MS)
     assert ask(one, 3 * MS) is not None
+
+
+def test_a_lease_that_ended_while_the_process_stood_still_is_over(
+    zone: SharedStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the look at the clock and the look at the numbers."""
+    now = 10**15
+    monkeypatch.setattr(zone, "now_us", lambda: now)
+    shares = Shares(share_without_registry(1, 1))
+    table = ZoneLeaseTable(zone, "store", LeaseTerms(), shares, lambda: None, lambda *_: None)
+    *_, claimed = [table.claim(METER, "k", b"diana:x|k", 1) for _ in range(HOT)]
+    assert isinstance(claimed, Asked)
+    assert claimed.lease is not None
+    table.settle(claimed.lease, claimed.ask, granted(50), now)
+    assert table.take(METER, "k", 1)
+    change = zone.change
+
+    def change_late(*arguments: Any) -> Any:
+        nonlocal now
+        now += 2 * SECOND
+        return change(*arguments)
+
+    monkeypatch.setattr(zone, "change", change_late)
+    assert table.take(METER, "k", 1) is None
 
 
 def policy(

@@ -102,36 +102,35 @@ class ZoneLease(Lease):
         return self._zone.swap(LEASES, swaps, self._terms.ttl_us)
 
 
+class Taken(NamedTuple):
+    outcome: Outcome
+    at: int
+    """When, by the store's clock."""
+    is_due: bool
+    """It is time to ask."""
+
+
 def _taken(
     hot: Numbers | None, cost: int, most: int, now: int
-) -> tuple[Numbers | None, tuple[Outcome, int, bool] | None]:
-    """`Lease.take` and the like, of the numbers a decision needs: the outcome, the offset of the store's clock, and whether it is time
-    to ask; None, if the pool must be asked."""
+) -> tuple[Numbers | None, Taken | None]:
+    """`Lease.take` and the like, of the numbers a decision needs; None, if the pool must be asked."""
     if hot is None or len(hot) != HOT_NUMBERS:
         return hot, None
     (
-        permits,
-        used,
-        wanted,
-        ends_us,
-        low,
-        remaining,
-        reset_us,
-        offset_us,
-        closed_us,
-        retry_us,
-        quiet_us,
-    ) = hot
+        permits, used, wanted, ends_us, low, remaining, reset_us, offset_us, closed_us, retry_us, quiet_us,
+    ) = hot  # fmt: skip
     left = permits - cost
     if left >= 0 and now < ends_us:
         outcome = (True, remaining + left, 0, reset_us, 0)
         is_due = left <= low and now >= quiet_us
-        return (left, used + cost, wanted + cost, *hot[3:]), (outcome, offset_us, is_due)
+        after = (left, used + cost, wanted + cost, *hot[3:])
+        return after, Taken(outcome, offset_us + now, is_due)
     if now >= closed_us:
         return hot, None
     again_us = NEVER if cost > most else max(1, retry_us - now)
     outcome = (False, permits if now < ends_us else 0, again_us, reset_us, 0)
-    return (permits, used, wanted + cost, *hot[3:]), (outcome, offset_us, now >= quiet_us)
+    after = (permits, used, wanted + cost, *hot[3:])
+    return after, Taken(outcome, offset_us + now, now >= quiet_us)
 
 
 class ZoneLeaseTable(LeaseTable):
@@ -158,29 +157,27 @@ class ZoneLeaseTable(LeaseTable):
             lease = self._lease(meter, key)
             if lease is None:
                 return None
-            now = self.clock()
-            taken = self._taken_from(lease, cost, now)
+            taken = self._taken_from(lease, cost)
             if taken is None:
                 return None
-            outcome, offset_us, is_due = taken
-            if is_due:
-                self._notice(lease)
             self.decided += 1
-        return Decision(outcome, meter.params.limit, key, cost, offset_us + now)
+        return Decision(taken.outcome, meter.params.limit, key, cost, taken.at)
 
-    def _taken_from(self, lease: Lease, cost: int, now: int) -> tuple[Outcome, int, bool] | None:
-        most = lease.meter.params.limit
+    def _taken_from(self, lease: Lease, cost: int) -> Taken | None:
+        """The clock is looked at after the numbers: this process may have stood still in between, and the lease be over."""
+        most, now_us = lease.meter.params.limit, self._zone.now_us
         place = cast("ZoneLease", lease).hot
-        return self._zone.change(LEASES, place, lambda hot: _taken(hot, cost, most, now))
+        taken = self._zone.change(LEASES, place, lambda hot: _taken(hot, cost, most, now_us()))
+        if taken is not None and taken.is_due:
+            self._notice(lease)
+        return taken
 
     def _try(self, lease: Lease, cost: int, now: int) -> Outcome | None:
-        taken = self._taken_from(lease, cost, now)
+        taken = self._taken_from(lease, cost)
         if taken is None:
             return None
-        outcome, lease.offset_us, is_due = taken
-        if is_due:
-            self._notice(lease)
-        return outcome
+        lease.offset_us = taken.at - now
+        return taken.outcome
 
     def _untake(self, lease: Lease, cost: int, now: int, asks_again: bool) -> None:
         untake = super()._untake
