@@ -49,7 +49,7 @@ def test_who_is_caught_waits_for_the_budget_and_later_ones_do_not_wait(
         assert usual_alone < BUDGET / 3
         assert callers.longest_stall < STALL
         assert took < BACK
-        assert comes_and_goes(changes(caplog))
+        until(lambda: comes_and_goes(changes(caplog)), "that it is back is said, too")
         passed_there, passed_here = len(callers.passed_there()), len(callers.passed_here())
         # What was sent and not answered may have been counted there, so it is not charged again; all else is, once.
         until(lambda: not store.decider()._fallback.owes(), "nothing is owed")
