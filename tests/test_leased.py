@@ -83,6 +83,12 @@ def empty(redis7: Server) -> None:
     redis7.ask("FLUSHALL")
 
 
+@pytest.fixture(autouse=True)
+def patient_when_leaving(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that stands still for a second hears all the same what was used."""
+    monkeypatch.setattr("diana.stores.redis.leases.refiller.LEAVE_SECONDS", 10.0)
+
+
 def test_a_hot_counter_is_decided_without_a_trip(redis7: Server) -> None:
     with guarded(redis7, policy("unit: second, rpu: 1000000, algo: W")) as guard:
         heat(guard)
@@ -145,7 +151,7 @@ def test_two_nodes_never_pass_more_than_the_limit(redis7: Server) -> None:
 
 def test_a_denial_by_another_rule_returns_the_permit(redis7: Server) -> None:
     rules = rules_from_bytes(
-        f"store_budget: 10s\nlimits:\n- {{url: /, rules: [{{name: all, {DAY}, scope: leased}}]}}\n"
+        f"{PATIENT}\nlimits:\n- {{url: /, rules: [{{name: all, {DAY}, scope: leased}}]}}\n"
         "- {url: /a, rules: [{unit: day, rpu: 3, algo: W, scope: global, name: few}]}".encode()
     )
     with guarded(redis7, rules) as guard:
@@ -304,8 +310,8 @@ def test_what_a_node_holds_and_uses_is_seen(redis7: Server) -> None:
 
         def is_told() -> bool:
             guard.check(ANY)
-            (node,) = nodes_of_store(redis7.url)
-            return node.leased == 1 and node.held > 0 and node.used > 0
+            nodes = nodes_of_store(redis7.url)  # none before its first heartbeat
+            return [node.leased for node in nodes] == [1] and min(nodes[0].held, nodes[0].used) > 0
 
         until(is_told, "a heartbeat has told it")
 
@@ -326,7 +332,9 @@ def test_several_leased_rules_are_all_or_nothing(redis7: Server) -> None:
 FORKING = """
 import os, sys
 from diana import Guard, Request
+from diana.stores.redis.leases import refiller
 from tests.test_leased import ANY, heat, policy, store_of
+refiller.LEAVE_SECONDS = 10.0
 guard = Guard(policy(), sys.argv[1])
 heat(guard)
 pid = os.fork()

@@ -132,6 +132,8 @@ def test_with_these_rights_everything_works(
     allow(strict, "viewer", TO_SEE_NODES)
     with caplog.at_level(logging.WARNING, "diana"):
         with opened(url_for(strict, "diana"), budget_us=PATIENT_US) as store:
+            # It may come a moment later than the node's name.
+            until(lambda: "evicts by allkeys-lru" in caplog.text, "the warning is said")
             assert troubles(strict, store, caplog) == []
             until(lambda: is_known(strict), "it is known")
             strict.ask("FLUSHALL")

@@ -199,7 +199,8 @@ def test_a_replica_takes_over(side: Side, caplog: pytest.LogCaptureFixture) -> N
         with side(store, day, KEYS[:8]) as callers:
             cluster.kill_master(cluster.masters().index(cluster.node_of_slot(slot(KEYS[0]))))
             callers.until_global()
-            assert not store.lost
+            # Of its slots somebody may still wait, while the others go on.
+            until(lambda: not store.lost, "nobody asks the dead any more")
         assert callers.errors == []
         assert callers.slowest() < BUDGET + MARGIN
 

@@ -211,6 +211,12 @@ def holders(server: Server, rules: Policy) -> set[bytes]:
     return set(names) - {b""}
 
 
+@pytest.fixture(autouse=True)
+def patient_when_leaving(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that stands still for a second hears all the same what was used."""
+    monkeypatch.setattr("diana.stores.redis.leases.refiller.LEAVE_SECONDS", 10.0)
+
+
 @pytest.fixture
 def server() -> Iterator[Server]:
     with Server(REDIS_7) as server:
