@@ -155,7 +155,7 @@ def test_10000_cancelled_requests_leak_nothing(guard: AsyncGuard) -> None:
 
 def test_a_place_is_free_behind_the_last_piece_though_the_app_goes_on() -> None:
     async def play() -> None:
-        guard = AsyncGuard(policy(ONE))
+        guard = AsyncGuard(policy(ONE.replace("300ms", "60s")))
         ended = asyncio.Event()
 
         async def streaming(scope: Any, receive: Any, send: Any) -> None:
@@ -276,7 +276,7 @@ def test_a_request_waits_for_a_place_and_who_leaves_gives_up() -> None:
             tasks.append(asyncio.create_task(limited(scope(path), receive, nowhere)))
         await asyncio.sleep(0.05)
         left.set()
-        await asyncio.sleep(0.05)
+        await tasks[1]
         first.set()
         await asyncio.gather(*tasks)
         assert order == ["/first", "/second"]

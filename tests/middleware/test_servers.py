@@ -210,7 +210,8 @@ def test_of_a_thousand_at_once_exactly_a_hundred_pass(start: Start) -> None:
 
 def test_over_http_2(start: Start) -> None:
     port = start(*ASGI_SERVERS["hypercorn"])
-    with httpx.Client(http1=False, http2=True, base_url=f"http://127.0.0.1:{port}") as client:
+    url = f"http://127.0.0.1:{port}"
+    with httpx.Client(http1=False, http2=True, base_url=url, timeout=30) as client:
         answers = [client.get("/twice") for _ in range(3)]
     assert {answer.http_version for answer in answers} == {"HTTP/2"}
     assert [answer.status_code for answer in answers] == [200, 200, 503]

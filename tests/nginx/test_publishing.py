@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import time
@@ -60,6 +61,12 @@ def complains(nginx: LimitingNginx, times: int) -> bool:
     return nginx.log.count("the last good rules stay") == times
 
 
+def all_obey(nginx: LimitingNginx, workers: int, said: Path) -> bool:
+    """What was published second; each worker looks by itself."""
+    published = re.findall(r"published version (\S+)", said.read_text())
+    return len(published) == 2 and nginx.log.count(f"rules of version {published[1]}") == workers
+
+
 def limit_of(nginx: LimitingNginx) -> str:
     return httpx.get(nginx.url, timeout=60).headers["RateLimit-Policy"]
 
@@ -85,6 +92,7 @@ def test_a_rule_changed_by_push_is_obeyed_by_nginx(redis7: Server, file: Path) -
         pushed = time.monotonic()
         until(lambda: limit_of(nginx) == '"everyone";q=7;w=86400', "nginx obeys the new rules")
         print(f"obeyed after {time.monotonic() - pushed:.2f} s")
+        until(lambda: all_obey(nginx, 2, said), "its other worker does, too")
         push(UNFIT, file, redis7)
         until(lambda: "are not published" in said.read_text(), "the publisher refuses")
         assert "charge_on" in said.read_text()

@@ -22,6 +22,8 @@ from tests.middleware.spellings import spellings
 from tests.servers.limiting_nginx import LimitingNginx
 from tests.servers.ports import HOST
 from tests.servers.server import Server
+from tests.servers.waiting import until
+from tests.shake.processes import descendants_of
 
 RULES = """
 identity:
@@ -150,7 +152,9 @@ def test_every_spelling_is_counted_in_the_same_counters(
     file = tmp_path / "diana.yaml"
     file.write_text(rules, encoding="utf-8")
     nginx.export(rules)
+    before = set(descendants_of(nginx.pid))
     nginx.reload()
+    until(lambda: not before & set(descendants_of(nginx.pid)), "nobody has the rules of before")
     policy = load_rules(file)
     some = list(cases(4_000, 2026))
     wrong = [
