@@ -46,7 +46,8 @@ def guard(redis7: Server) -> Iterator[Guard]:
     guard = Guard(rules_from_bytes(RULES.encode()), f"{redis7.url}?budget=10s")
     guard.check(request("somebody else"))
     until(lambda: redis7.ask("KEYS", "diana:limit:*"), "the rules are published")
-    until(lambda: run("peek", redis7.url, NAME, "x").exit_code == 0, "all of them")
+    for rule in ((NAME, "x"), ("by both", "x", "10.0.0.1"), ("together",)):
+        until(lambda: run("peek", redis7.url, *rule).exit_code == 0, "all of them")  # noqa: B023
     yield guard
     guard.close()
 

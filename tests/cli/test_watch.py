@@ -15,6 +15,12 @@ from tests.servers.programs import VALKEY_9
 from tests.servers.server import Server
 from tests.servers.waiting import until
 
+PATIENT = """
+from diana.cli import main
+from diana.sources.places import redis, redis_client
+redis.REPLY_SECONDS = redis_client.REPLY_SECONDS = 15.0
+main()
+"""
 TEXT = "url: /\nrules: [{name: all of it, unit: second, rpu: %d}]\n"
 
 
@@ -33,7 +39,7 @@ class Watch:
         # Whoever is started in the background of a shell is told to ignore Ctrl-C, and so are its children.
         heeding = ["env", "--default-signal=INT"]
         self._process = subprocess.Popen(
-            [*heeding, sys.executable, "-u", "-m", "diana", "watch", *arguments],
+            [*heeding, sys.executable, "-u", "-c", PATIENT, "watch", *arguments],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

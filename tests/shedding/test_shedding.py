@@ -7,6 +7,7 @@ import gc
 import logging
 import threading
 from random import Random
+from time import monotonic
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from diana import AsyncGuard, Guard, Request, Verdict
 from diana.core.shed import Activity, Level, Sample
 from diana.shedding import shedding as shedding_module
 from diana.shedding.gauge import Gauge
+from diana.shedding.sampling import RETRY_SECONDS
 from tests.servers.waiting import until
 from tests.shedding.lines import CPU_LEVELS, Dial, at_level, line, policy, state
 
@@ -313,8 +315,11 @@ def test_where_no_thread_can_be_started_nothing_is_shed_until_one_can(
 
     guard = Guard(policy(line(Dial(50.0), (Level(1, 100),))))
     monkeypatch.setattr(threading.Thread, "start", full)
+    begin = monotonic()
     assert all(guard.check(ANY) for _ in range(100))
-    assert len([record for record in caplog.records if "thread" in record.getMessage()]) == 1
+    told = [record for record in caplog.records if "thread" in record.getMessage()]
+    # One more for every pause, if the machine is slow.
+    assert 1 <= len(told) <= 1 + (monotonic() - begin) / RETRY_SECONDS
     room.set()
     until(lambda: not guard.check(ANY), "it is started after a pause")
     guard.close()

@@ -14,4 +14,5 @@ def be_patient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("diana.sources.places.etcd_client.ANSWER_SECONDS", ANSWER_SECONDS)
     monkeypatch.setattr("diana.sources.places.zookeeper_session.ANSWER_SECONDS", ANSWER_SECONDS)
     # Shorter: many tests wait for a frozen server to be found out.
-    monkeypatch.setattr("diana.sources.places.redis_client.REPLY_SECONDS", 4.0)
+    for module in ("redis_client", "redis"):
+        monkeypatch.setattr(f"diana.sources.places.{module}.REPLY_SECONDS", 4.0)

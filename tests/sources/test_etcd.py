@@ -141,7 +141,7 @@ def test_killed_in_the_middle_and_started_again() -> None:
         with Following(opened(etcd, "/rules")) as following:
             assert following.text() == b"0"
             etcd.kill()
-            assert "refused" in following.error()
+            following.error_with("refused")
             etcd.restart()
             etcd.put("/rules", b"1")
             assert following.text() == b"1"

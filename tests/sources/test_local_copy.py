@@ -80,7 +80,7 @@ def test_a_centre_that_says_nonsense_at_the_start_is_as_good_as_none(
     web.document = b"limits: []"
     guard = Guard.from_file(file)
     assert limit(guard) == 5
-    assert "the list is empty" in guard.problems[0].message
+    until(lambda: "the list is empty" in told(guard, "remote"), "the mistake is told")
     guard.close()
 
 

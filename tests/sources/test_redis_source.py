@@ -61,6 +61,7 @@ def server(request: pytest.FixtureRequest) -> Iterator[Server]:
 
 @pytest.fixture
 def url(server: Server) -> str:
+    until(lambda: not listeners(server), "nobody of an earlier test listens")
     server.ask("FLUSHALL")
     server.ask("SET", KEY, document(1))
     return server.url

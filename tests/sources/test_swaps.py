@@ -23,6 +23,7 @@ from diana.sources.places.zookeeper import ZooKeeperSource
 from tests.servers.etcd import Etcd
 from tests.servers.programs import REDIS_7, VALKEY_9
 from tests.servers.server import Server
+from tests.servers.waiting import until
 from tests.servers.web import WebServer
 from tests.servers.zookeeper import ZooKeeper
 from tests.sources.documents import version
@@ -139,6 +140,7 @@ def test_twenty_changes_under_load(
         assert [bool(guard.check(BLOCKED)) for _ in range(4)] == [True, True, True, False]
         took = []
         with Load(guard) as load:
+            until(lambda: load.failures or all(load.versions), "all have asked")
             for number in range(1, CHANGES + 1):
                 wanted = version(document(number))
                 publish(document(number))
@@ -149,6 +151,10 @@ def test_twenty_changes_under_load(
                     sleep(PAUSE)
                 took.append(monotonic() - published)
                 assert not verdict, f"the count was lost in change {number}"
+            until(
+                lambda: load.failures or all(seen[-1] == wanted for seen in load.versions),
+                "all have seen the last change",
+            )
         assert median(took) < SECONDS
         guard.close()
         order = {version(document(number)): number for number in range(CHANGES + 1)}
