@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from tests.sources.patience import be_patient
+from tests.sources.patience import ANSWER_SECONDS, be_patient
 
 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     be_patient(monkeypatch)
+    for module in ("connection.opening", "background.membership"):
+        monkeypatch.setattr(f"diana.stores.redis.{module}.CONNECT_SECONDS", ANSWER_SECONDS)
