@@ -43,8 +43,9 @@ def watch(url: str, count: int | None, form: str) -> None:
     except (ConfigError, SourceError) as error:
         raise click.ClickException(str(error)) from None
     report: Report = JsonReport() if form == "json" else TextReport()
-    report.rules(None, live.policy)
-    follower = Follower(live, count, report)
+    policy = live.policy
+    report.rules(None, policy)
+    follower = Follower(live, policy, count, report)
     live.follow(follower.swap)
     try:
         while not follower.enough.wait(LOOK_SECONDS):
@@ -89,10 +90,11 @@ class JsonReport:
 class Follower:
     """Reports every change, and every problem once."""
 
-    def __init__(self, live: LiveRules, count: int | None, report: Report) -> None:
+    def __init__(self, live: LiveRules, policy: Policy, count: int | None, report: Report) -> None:
+        """`policy`: the one that was told already."""
         self.enough = Event()
         self._live = live
-        self._policy = live.policy
+        self._policy = policy
         self._left = count
         self._report = report
         self._problems: tuple[Problem, ...] = ()
