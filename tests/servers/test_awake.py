@@ -24,7 +24,7 @@ print(time.monotonic() - real, awake_seconds() - awake)
 
 
 def test_it_goes_as_time_goes() -> None:
-    begin, real = awake_seconds(), time.monotonic()
+    real, begin = time.monotonic(), awake_seconds()
     until(lambda: awake_seconds() - begin > 0.2, "it goes on")
     assert time.monotonic() - real >= 0.2
 

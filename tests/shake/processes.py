@@ -48,15 +48,16 @@ def send(pid: int, number: signal.Signals) -> None:
 
 def end_all(pids: Iterable[int]) -> None:
     """Kill them, with all below them and what they leave behind, and see them dead."""
-    ours = set(pids)
+    ours, ended = set(pids), set[int]()
     while ours:
         for pid in list(ours):
             ours.update(descendants_of(pid))
         for pid in ours:
             send(pid, signal.SIGKILL)
-        _collect(ours)
+        ended |= ours
         ours = {pid for pid in ours if state_of(pid) not in ("", "Z")}
         time.sleep(0.01)
+    _collect(ended)  # now that all are dead: those whose parents died before them are ours
 
 
 def _collect(pids: Iterable[int]) -> None:

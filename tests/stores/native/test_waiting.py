@@ -79,7 +79,8 @@ def test_who_has_to_wait_for_pythons_lock_does_not_keep_the_shard() -> None:
         with ExitStack() as until_the_end:
             with lock.held():
                 process = until_the_end.enter_context(worker("busy", store, "a"))
-                until(lock.somebody_waits, "its thread waits for the shard")
+                assert heard(process) == "busy"  # and its thread waits for the shard
+                assert lock.somebody_waits()
             through = Thread(target=store.decide, args=([Charge(METER, "a", 1)],), daemon=True)
             through.start()
             until(lambda: not through.is_alive(), "the shard is free", within=10)

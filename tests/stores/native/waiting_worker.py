@@ -17,6 +17,8 @@ from diana.core.limit import Limit
 from diana.core.meter import meter_from_limit
 from diana.core.plugins import algorithms
 from diana.stores.shared.store import SharedStore
+from tests.servers.waiting import until
+from tests.stores.native.shard_lock import ShardLock
 
 METER = meter_from_limit("waits", Limit(1_000, 86_400_000_000), algorithms()["W"], {})
 
@@ -35,6 +37,9 @@ def busy(store: SharedStore, keys: list[str]) -> None:
     thread = Thread(target=lambda: taken.append(bool(store.decide([Charge(METER, keys[0], 1)])[0])))
     print("ready", flush=True)
     thread.start()
+    # Before that it needs Python's own lock itself.
+    until(ShardLock(store).somebody_waits, "the thread waits for the shard")
+    print("busy", flush=True)
     # What is called through PyDLL keeps Python's own lock, as a long computation in C does.
     ctypes.PyDLL(None).read(0, ctypes.create_string_buffer(1), 1)
     thread.join()
