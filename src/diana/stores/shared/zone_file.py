@@ -31,11 +31,12 @@ import zlib
 from collections.abc import Callable
 from mmap import mmap
 from pathlib import Path
-from time import monotonic, monotonic_ns, sleep, time_ns
+from time import monotonic, sleep, time_ns
 from typing import NamedTuple
 from weakref import WeakValueDictionary, finalize
 
 from diana.core.errors import ConfigError, StoreError, shown
+from diana.stores.clock import epoch_offset_us
 from diana.stores.lock import fork_safe_lock
 
 try:
@@ -315,15 +316,11 @@ def _adopted(descriptor: int, header: Header, form: Form) -> Header:
     """A file may outlive the machine's monotonic clock, and a wall clock that was wrong: while no process uses it, both are set."""
     if form.adopt is not None:
         form.adopt(mmap(descriptor, header.size))
-    offset = _epoch_offset_us()
+    offset = epoch_offset_us()
     if header.boot != _boot() or abs(header.epoch_offset_us - offset) > FAR_OFF_US:
         header = header._replace(boot=_boot(), epoch_offset_us=offset)
         os.pwrite(descriptor, header.packed(), 0)
     return header
-
-
-def _epoch_offset_us() -> int:
-    return time_ns() // 1_000 - monotonic_ns() // 1_000
 
 
 def _made(name: str, descriptor: int, form: Form) -> Header:
@@ -344,7 +341,7 @@ def _made(name: str, descriptor: int, form: Form) -> Header:
     form.lay_out(mapping)
     header = Header(
         MAGIC, form.version, form.kind, size, os.urandom(16), os.urandom(16),
-        _epoch_offset_us(), _boot(), time_ns() // 1_000,
+        epoch_offset_us(), _boot(), time_ns() // 1_000,
     )  # fmt: skip
     packed = header.packed()
     mapping[: len(packed)] = packed
