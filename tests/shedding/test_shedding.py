@@ -15,8 +15,9 @@ import pytest
 from diana import AsyncGuard, Guard, Request, Verdict
 from diana.core.shed import Activity, Level, Sample
 from diana.shedding import shedding as shedding_module
-from diana.shedding.gauge import Gauge
+from diana.shedding.gauge import Gauge, GaugeState
 from diana.shedding.sampling import RETRY_SECONDS
+from diana.shedding.shedding import Shedding
 from tests.servers.waiting import until
 from tests.shedding.lines import CPU_LEVELS, Dial, at_level, line, policy, state
 
@@ -253,6 +254,39 @@ def test_levels_change_live_and_what_was_measured_stays() -> None:
     guard._judge.swap(policy(line(dial)))
     at_level(guard, 2)
     assert dial.opened == 2
+    guard.close()
+
+
+def test_levels_swapped_in_while_the_load_is_measured_hold_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    show, rank = Gauge.state, Shedding._rank
+    measuring, swapped, ranked = (threading.Event() for _ in range(3))
+
+    def is_measuring() -> bool:
+        return threading.current_thread().name == "diana-shedding"
+
+    def show_slowly(gauge: Gauge) -> GaugeState:
+        if is_measuring():
+            measuring.set()
+            swapped.wait(0.2)
+        return show(gauge)
+
+    def rank_and_tell(shedding: Shedding) -> None:
+        rank(shedding)
+        if is_measuring() and measuring.is_set():
+            ranked.set()
+
+    dial = Dial(50.0)
+    guard = Guard(policy(line(dial, (Level(1, 100),))))
+    at_level(guard, 1)
+    monkeypatch.setattr(Gauge, "state", show_slowly)
+    monkeypatch.setattr(Shedding, "_rank", rank_and_tell)
+    until(measuring.is_set, "the load is measured")
+    guard._judge.swap(policy(line(dial, (Level(60, 100),))))
+    swapped.set()
+    until(ranked.is_set, "it was measured")
+    assert (state(guard).level, guard.check(ANY).allowed) == (0, True)
     guard.close()
 
 

@@ -13,6 +13,7 @@ from diana.core.shed import Shed
 from diana.shedding.activity import ProcessActivity
 from diana.shedding.gauge import Gauge, GaugeState
 from diana.shedding.sampling import Sampling
+from diana.stores.lock import fork_safe_lock
 
 STALE_SECONDS = 10.0
 """If nothing was measured for so long, nothing is shed: a factor that never returns must not reject requests for ever."""
@@ -29,6 +30,7 @@ class Shedding:
         self._sampling = Sampling(self)
         self._sampled_at = 0.0
         self._states: list[GaugeState] = []
+        self._ranking = fork_safe_lock()
 
     def use(self, settings: Settings) -> None:
         """These factors from now on; what is measured already goes on."""
@@ -79,10 +81,11 @@ class Shedding:
 
     def close(self) -> None:
         self._sampling.close()
-        self._gauges = self.rejecting = ()
-        self._states = []
+        self._gauges = ()
+        self._rank()
 
     def _rank(self) -> None:
-        at_a_level = [gauge for gauge in self._gauges if gauge.reject]
-        self.rejecting = tuple(sorted(at_a_level, key=lambda gauge: -gauge.reject))
-        self._states = [gauge.state() for gauge in self._gauges]
+        with self._ranking:  # who swaps the rules and who measures may both do so
+            at_a_level = [gauge for gauge in self._gauges if gauge.reject]
+            self.rejecting = tuple(sorted(at_a_level, key=lambda gauge: -gauge.reject))
+            self._states = [gauge.state() for gauge in self._gauges]
