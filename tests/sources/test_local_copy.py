@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from diana import ConfigError, Guard
+from diana.sources.following.local_copy import LocalCopy
 from tests.servers.waiting import until
 from tests.servers.web import WebServer
 from tests.sources.documents import ANY, document, local_file
@@ -99,6 +100,34 @@ def test_a_spoilt_copy_is_told_and_the_local_rules_hold(
     web.start()
     until(lambda: guard.problems == (), "the centre is back, and the copy is good again")
     assert (limit(guard), kept.read_bytes()) == (7, document(7))
+    guard.close()
+
+
+@pytest.mark.usefixtures("starts_soon")
+@pytest.mark.parametrize("copy", [document(5), b"spoilt"])
+def test_rules_that_come_while_the_copy_is_read_make_it_superfluous(
+    web: WebServer,
+    file: Path,
+    kept: Path,
+    copy: bytes,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    kept.write_bytes(copy)
+    web.stop()
+    text = LocalCopy.text
+
+    def slowly(self: LocalCopy) -> bytes | None:
+        read = text(self)
+        web.start()
+        until(lambda: kept.read_bytes() == document(7), "the remote rules come, and are kept")
+        return read
+
+    monkeypatch.setattr(LocalCopy, "text", slowly)
+    guard = Guard.from_file(file)
+    assert limit(guard) == 7
+    until(lambda: guard.problems == (), "nothing is wrong with a copy that is new")
+    assert "using the local copy" not in caplog.text
     guard.close()
 
 

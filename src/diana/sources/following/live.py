@@ -316,11 +316,16 @@ class LiveRules:
                 return
             policy = self._compiled(self._file, text)
         except (SourceError, ConfigError) as error:
-            self._report("copy", f"the local copy of the remote rules cannot be used: {error}")
+            with self._lock:
+                if self._remote is None:  # else they came meanwhile, and the copy is written anew
+                    self._report(
+                        "copy", f"the local copy of the remote rules cannot be used: {error}"
+                    )
             return
         with self._lock:
-            if self._remote is None:
-                self._remote, self.policy = text, policy
+            if self._remote is not None:
+                return  # they came meanwhile
+            self._remote, self.policy = text, policy
         log.warning("remote rules not loaded yet; using the local copy %s", self._local_copy.path)
 
     def _changed(self, settings: Settings) -> dict[str, object]:
