@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
+from uuid import uuid4
 
 import pytest
 
@@ -23,6 +24,13 @@ STAND_INS = {
     "redis+sentinel://10.0.0.1:26379,10.0.0.2:26379/limits": "sentinels",
 }
 """The stores of the examples, and the fixtures that really run: those listen where there is room."""
+OWN = {
+    # Of this run: the zone of one that was killed would still be there, and count.
+    "docs-example": f"docs-example-{uuid4().hex[:12]}",
+    # Who stands still meanwhile has not waited.
+    "from time import monotonic\n": "from tests.servers.awake import awake_seconds as monotonic\n",
+}
+"""What the examples share with all of the machine, and what they get instead."""
 
 DJANGO_SITES = {
     "docs/coming-from/django-ratelimit.md",
@@ -89,4 +97,6 @@ def _with_stand_ins(code: str, request: pytest.FixtureRequest) -> str:
     for shown, fixture in STAND_INS.items():
         if shown in code:
             code = code.replace(shown, request.getfixturevalue(fixture).url)
+    for shown, own in OWN.items():
+        code = code.replace(shown, own)
     return BUDGET.sub(r"\g<1>10s", code)

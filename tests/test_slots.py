@@ -358,7 +358,7 @@ def test_10000_cancelled_tasks_leak_nothing(url: str) -> None:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-        for _ in range(200):
+        for _ in range(600):
             if (await limiter.peek("a")).remaining == 4:
                 break
             await asyncio.sleep(0.05)

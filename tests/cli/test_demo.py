@@ -35,15 +35,9 @@ def serve(tmp_path: Path) -> Iterator[Serve]:
     started: list[subprocess.Popen[str]] = []
 
     def start(*options: str) -> str:
-        command = [*DIANA, "demo", "--port", "0", *options]
         # A test run in the background ignores SIGINT, and so would its children.
-        demo = subprocess.Popen(
-            command,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-        )
+        command = ["env", "--default-signal=INT", *DIANA, "demo", "--port", "0", *options]
+        demo = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         started.append(demo)
         assert demo.stdout is not None
         found = re.search(r"http://127\.0\.0\.1:\d+/", demo.stdout.readline())

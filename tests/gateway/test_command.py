@@ -17,6 +17,7 @@ from click.testing import CliRunner, Result
 
 from diana.cli.main import diana
 from tests.gateway.upstreams import (
+    HEEDING,
     HELLO,
     PATIENCE,
     ask,
@@ -56,12 +57,10 @@ def start() -> Iterator[Start]:
 
     def run(*options: str) -> tuple[subprocess.Popen[str], int]:
         gateway = subprocess.Popen(
-            [*DIANA, "gateway", "--bind", "127.0.0.1:0", *options],
+            [*HEEDING, *DIANA, "gateway", "--bind", "127.0.0.1:0", *options],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            # A test run in the background ignores SIGINT, and so would its children.
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
         started.append(gateway)
         assert gateway.stdout is not None

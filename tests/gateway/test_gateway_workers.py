@@ -18,6 +18,7 @@ import pytest
 from diana.gateway.connection import LAST_REQUEST_SECONDS
 from diana.stores.shared.zone_file import path_of_zone
 from tests.gateway.upstreams import (
+    HEEDING,
     HELLO,
     PATIENCE,
     ask,
@@ -39,12 +40,10 @@ SECONDS = 3 * PATIENCE
 class Gateway:
     def __init__(self, *options: str) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "diana", "gateway", "--bind", "127.0.0.1:0", *options],
+            [*HEEDING, sys.executable, "-m", "diana", "gateway", "--bind", "127.0.0.1:0", *options],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            # A test run in the background ignores SIGINT, and so would its children.
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
         assert self.process.stdout is not None
         self.said = self.process.stdout.readline()
@@ -66,8 +65,12 @@ class Gateway:
         }
 
     def ask_often(self, number: int) -> Counter[int]:
+        def status(_: int) -> int:
+            # A worker that has just been started may take long until it answers who waits.
+            return status_of(ask(self.port, get("/"), SECONDS))
+
         with ThreadPoolExecutor(8) as pool:
-            return Counter(pool.map(lambda _: status_of(ask(self.port, get("/"))), range(number)))
+            return Counter(pool.map(status, range(number)))
 
     def stopped(self, number: signal.Signals) -> tuple[str, str]:
         self.process.send_signal(number)

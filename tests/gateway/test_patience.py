@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import socket
 import threading
+from contextlib import suppress
 
 import pytest
 
@@ -28,9 +29,13 @@ BRIEF = 0.3
 def test_a_head_that_does_not_end_is_not_waited_for() -> None:
     with upstream(says(HELLO)) as service, gateway_to(service.url, head_seconds=BRIEF) as port:
         for sent in (b"", b"GET / HTTP/1.1\r\nHost: sh", b"\r\n"):
-            with connected(port) as client:
+            answer = b""
+            # Who stands still before sending is hung up on, and what is sent then is met by a reset.
+            with connected(port) as client, suppress(ConnectionError):
                 client.sendall(sent)
-                assert to_the_end(client) == b""
+                while more := client.recv(65_536):
+                    answer += more
+            assert answer == b""
 
 
 @pytest.mark.parametrize("sent", [b"GET / HTTP/1.1\r\nHost: sh", b"\r\n"])

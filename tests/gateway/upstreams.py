@@ -18,6 +18,9 @@ from diana.sources.rules import rules_from_bytes
 
 PATIENCE = 20.0
 """Seconds; a test that waits so long has failed."""
+HEEDING = ["env", "--default-signal=INT"]
+"""Before a command: a test run in the background ignores SIGINT, and so would its children. Not by `preexec_fn`, which may
+deadlock while other threads run."""
 OPEN = "limits: [{url: /, rules: [{unit: second, rpu: 1000000}]}]"
 HELLO = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
 
@@ -125,8 +128,8 @@ def read_exactly(connection: socket.socket, count: int) -> bytes:
     return found
 
 
-def connected(port: int) -> socket.socket:
-    return socket.create_connection(("127.0.0.1", port), PATIENCE)
+def connected(port: int, seconds: float = PATIENCE) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", port), seconds)
 
 
 @contextmanager
@@ -152,9 +155,9 @@ def get(target: str, *lines: str, method: str = "GET") -> bytes:
     return "\r\n".join([f"{method} {target} HTTP/1.1", "Host: shop", *lines, "", ""]).encode()
 
 
-def ask(port: int, request: bytes) -> bytes:
+def ask(port: int, request: bytes, seconds: float = PATIENCE) -> bytes:
     """The whole answer, on a connection that ends with it."""
-    with connected(port) as client:
+    with connected(port, seconds) as client:
         client.sendall(request.replace(b"Host: shop", b"Host: shop\r\nConnection: close", 1))
         return to_the_end(client)
 

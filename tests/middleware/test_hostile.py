@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import tracemalloc
 from collections.abc import Callable
 from typing import Any
@@ -263,7 +264,8 @@ def test_identity_functions_that_raise(
         asked = through(BY_ACCOUNT, account=account)
         assert passed([asked(headers=[("X-Account-Id", str(n))]) for n in range(5)]) == 1
         assert asked(peer="198.51.100.1").status == 200
-    assert len(caplog.records) == 3
+    # Of this thread: that of a store which an earlier test has left behind may have to say something, too.
+    assert sum(record.thread == threading.get_ident() for record in caplog.records) == 3
     assert "\x1b" not in caplog.text
 
     def leaving(request: Any) -> str:

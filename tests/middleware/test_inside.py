@@ -22,7 +22,11 @@ UVICORN = ["-m", "uvicorn", f"{APP}:book_asgi", "--port={port}", "--log-level=wa
 GUNICORN = ["-m", "gunicorn", f"{APP}:book_wsgi", "--bind=127.0.0.1:{port}", "--threads=8"]
 SERVERS = {
     "uvicorn": (UVICORN, "local"),
-    "uvicorn, 4 workers, redis": ([*UVICORN, "--workers=4"], "global"),
+    # By itself it kills a worker that has not answered within five seconds, as one that starts on a busy machine.
+    "uvicorn, 4 workers, redis": (
+        [*UVICORN, "--workers=4", "--timeout-worker-healthcheck=60"],
+        "global",
+    ),
     "gunicorn, 8 threads": (GUNICORN, "local"),
     "gunicorn, 4 workers, redis": ([*GUNICORN, "--workers=4"], "global"),
 }
@@ -40,28 +44,33 @@ def test_never_more_inside_than_most(
     monkeypatch.setenv("INSIDE_STORE", f"{redis7.url}?budget=10s" if scope == "global" else "")
     port = start(*command)
     until(lambda: answers(port), "it answers")  # a master may listen before it has workers
-    said = subprocess.run(
-        ["wrk", "-t2", "-c64", "-d3s", f"http://127.0.0.1:{port}/"],
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
-    now = most = 0
-    entered = 0
+    denied = False
+
+    def was_crowded() -> bool:
+        """Three seconds of load may be seconds in which everything stood still: then more of it."""
+        nonlocal denied
+        said = subprocess.run(
+            ["wrk", "-t2", "-c64", "-d3s", f"http://127.0.0.1:{port}/"],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        denied |= re.search(r"Non-2xx or 3xx responses: (\d+)", said) is not None
+        signs = book.read_bytes()
+        return denied and signs.count(b"+") > 20 and b"++" in signs
+
+    until(was_crowded, "the load is a load: more than 20 entered, and wrk was denied")
 
     def is_empty() -> bool:
         signs = book.read_bytes()
         return signs.count(b"+") == signs.count(b"-")
 
     until(is_empty, "all have left")
+    now = most = 0
     for sign in book.read_bytes().decode():
         now += 1 if sign == "+" else -1
-        entered += sign == "+"
         most = max(most, now)
     assert 1 < most <= 5, f"{most} were inside at once"
-    assert entered > 20
-    denied = re.search(r"Non-2xx or 3xx responses: (\d+)", said)
-    assert denied, "wrk was never denied: the load is no load"
 
 
 def answers(port: int) -> bool:

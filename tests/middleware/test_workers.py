@@ -51,7 +51,8 @@ else:
     app = Asgi(apid, rules="diana.yaml", denied=lambda request, verdict: apid)
 """
 GUNICORN = ["gunicorn", "served:app", "--bind=127.0.0.1:{port}"]
-UVICORN = ["uvicorn", "served:app", "--port={port}"]
+# By itself it kills a worker that has not answered within five seconds, as one that starts on a busy machine; another would warn too.
+UVICORN = ["uvicorn", "served:app", "--port={port}", "--timeout-worker-healthcheck=60"]
 
 
 @contextmanager
@@ -66,7 +67,8 @@ def serving(folder: Path, kind: str, rules: str, command: list[str]) -> Iterator
         server = subprocess.Popen(
             [sys.executable, "-m", *(part.format(port=port) for part in command)],
             cwd=folder,
-            env={**os.environ, "PYTHONPATH": paths, "KIND": kind},
+            # gunicorn keeps a socket at home, which others would share.
+            env={**os.environ, "PYTHONPATH": paths, "KIND": kind, "HOME": str(folder)},
             stdout=output,
             stderr=output,
         )

@@ -55,7 +55,15 @@ GUNICORN = [
     "--workers=4",
     "--no-control-socket",
 ]
-UVICORN = ["uvicorn", "served:asgi", "--port={port}", "--workers=4", "--no-access-log"]
+UVICORN = [
+    "uvicorn",
+    "served:asgi",
+    "--port={port}",
+    "--workers=4",
+    "--no-access-log",
+    # By itself it kills a worker that has not answered within five seconds, as one that starts on a busy machine.
+    "--timeout-worker-healthcheck=60",
+]
 GRANIAN = ["granian", "served:asgi", "--interface=asgi", "--port={port}", "--workers=4", "--no-access-log"]  # fmt: skip
 SECONDS = 60.0
 KINDS = {"python": "0", "native": "1"}

@@ -25,8 +25,9 @@ class Cluster:
     """
 
     def __init__(self, *arguments: str, replicas: bool = False, program: str = REDIS_7) -> None:
-        # A fail-over is to come soon, but a master that stands still for two seconds is no reason for one. Without replicas there is none.
-        node_timeout_ms = 3_000 if replicas else 5_000
+        # A fail-over is to come soon, but a master that stands still for two seconds is no reason for one. Without replicas there is none:
+        # there a master that a test freezes, however long that takes on a busy machine, shall not make the others refuse to serve.
+        node_timeout_ms = 3_000 if replicas else 20_000
         options = ["--cluster-enabled", "yes", "--cluster-node-timeout", str(node_timeout_ms)]
         options += ["--cluster-replica-validity-factor", "0", *arguments]
         self.replicas = replicas

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from diana.nginx.exporting import export_nginx
 from diana.sources.rules import load_rules
-from tests.servers.nginx import PROGRAM
+from tests.servers.nginx import PROGRAM, STARTED
 from tests.servers.ports import HOST
 from tests.servers.process import Process
 from tests.servers.waiting import until
@@ -45,7 +45,6 @@ http {{
 class LimitingNginx(Process):
     """`/-/explain` tells what would be charged for the requests in its body, and counts nothing."""
 
-    ready = b"start worker process"
     has_workers = True
 
     def __init__(
@@ -76,9 +75,15 @@ class LimitingNginx(Process):
 
     def reload(self) -> None:
         """Other workers take over; those that are there answer what they have and go."""
-        before = self.log.count("start worker process ")
+        before = self._started()
         os.kill(self.pid, signal.SIGHUP)
-        until(lambda: self.log.count("start worker process ") > before, "other workers start")
+        until(lambda: self._started() >= before + self._workers, "other workers start")
+
+    def _started(self) -> int:
+        return self._log.read_bytes().count(STARTED)
+
+    def _is_ready(self) -> bool:
+        return self._started() >= self._workers
 
     def _command(self, port: int) -> list[str]:
         self.export(self._rules)

@@ -30,10 +30,14 @@ http {{
 """
 
 
+STARTED = b"start worker process "
+"""It says so of each, once it is there; before the first it says `start worker processes`."""
+
+
 class Nginx(Process):
     """Each location answers with `reached` and its name."""
 
-    ready = b"start worker process"
+    ready = STARTED
     has_workers = True
 
     def __init__(self, locations: Mapping[str, str], merge_slashes: bool = True) -> None:
@@ -84,7 +88,7 @@ http {{
 class NginxAtOnce(Process):
     """Before an upstream, with `limit_conn`: so many requests of one address at once."""
 
-    ready = b"start worker process"
+    ready = STARTED
     has_workers = True
 
     def __init__(self, upstream: int, most: int) -> None:

@@ -88,7 +88,8 @@ class Process:
 
     def kill(self) -> None:
         """Kill it as a lost machine dies: at once, frozen or not, with nothing saved. And its workers, which would keep the port."""
-        below = descendants_of(self.pid) if self.has_workers else []
+        # Not of one that is dead already: its number may be another's by now.
+        below = descendants_of(self.pid) if self.has_workers and self.alive else []
         self._process.kill()
         self._process.wait()
         for worker in below:

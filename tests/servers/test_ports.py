@@ -44,6 +44,7 @@ def test_another_process_is_offered_others() -> None:
 
 
 def test_when_there_is_none_the_message_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    free_port()  # or this process would take its ports, for good, from the range below
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
         other.bind((HOST, 0))
         taken = other.getsockname()[1]

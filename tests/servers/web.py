@@ -24,15 +24,17 @@ class Visit(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self._count()
         web = self.web
-        if web.fault is not None:
-            web.fault(self)
-        elif web.document is None or self.path.partition("?")[0] != PATH:
+        # Each is looked at once: a test may choose another in the middle of an answer.
+        fault, document = web.fault, web.document
+        etag = web.etag_of(document)
+        if fault is not None:
+            fault(self)
+        elif document is None or self.path.partition("?")[0] != PATH:
             self.answer(404, b"nothing here")
-        elif web.etag and self.headers["If-None-Match"] == web.etag:
+        elif etag and self.headers["If-None-Match"] == etag:
             self.answer(304, b"", **web.headers)
         else:
-            etag = {"ETag": web.etag} if web.etag else {}
-            self.answer(200, web.document, **etag, **web.headers)
+            self.answer(200, document, **({"ETag": etag} if etag else {}), **web.headers)
 
     def do_PUT(self) -> None:
         self._count()
@@ -100,9 +102,12 @@ class WebServer:
 
     @property
     def etag(self) -> str:
-        if not self.with_etag or self.document is None:
+        return self.etag_of(self.document)
+
+    def etag_of(self, document: bytes | None) -> str:
+        if not self.with_etag or document is None:
             return ""
-        return f'"{sha256(self.document).hexdigest()[:8]}"'
+        return f'"{sha256(document).hexdigest()[:8]}"'
 
     def start(self) -> None:
         self.released = Event()

@@ -41,6 +41,14 @@ def state_of(pid: int) -> str:
         return ""
 
 
+def identity_of(pid: int) -> str:
+    """Its number, and when it began: a number is given to another process soon where there are few of them. Empty if there is none."""
+    try:
+        return f"{pid} {Path(f'/proc/{pid}/stat').read_text().rpartition(')')[2].split()[19]}"
+    except OSError:
+        return ""
+
+
 def send(pid: int, number: signal.Signals) -> None:
     with suppress(ProcessLookupError):
         os.kill(pid, number)

@@ -116,7 +116,9 @@ SCRIPT = """
 import sys
 from diana import Guard, Request
 from diana.sources.following import live
+from diana.sources.places import redis, redis_client
 live.START_WAIT_SECONDS = 15.0
+redis.REPLY_SECONDS = redis_client.REPLY_SECONDS = 15.0  # a server that is slow is complained of
 guard = Guard.from_file(sys.argv[1])
 print(guard.check(Request("GET", "/")).decisions[0].limit)
 if sys.argv[2] == "close":

@@ -49,7 +49,7 @@ class Watched:
 
     def __exit__(self, *_: object) -> None:
         self.source.close()
-        self._thread.join(10)
+        self._thread.join(30)
         assert self.over
 
 

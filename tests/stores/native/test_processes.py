@@ -16,6 +16,7 @@ import pytest
 
 from diana import Limiter
 from diana.stores.shared.store import SharedStore
+from tests.servers.waiting import until
 from tests.stores.native.worker import limiter
 from tests.stores.shared.zones import zone_name
 
@@ -76,6 +77,9 @@ class Books:
         self._pages = mmap(-1, 8 * len(CODES) * 1_000)
         self.granted = memoryview(self._pages).cast("q")
 
+    def has_begun(self, number: int) -> bool:
+        return any(self.granted[number * len(CODES) : (number + 1) * len(CODES)])
+
     def total(self, code: str) -> int:
         return sum(self.granted[CODES.index(code) :: len(CODES)])
 
@@ -91,6 +95,8 @@ def test_killed_in_the_middle_of_it_two_hundred_times() -> None:
         try:
             for number in range(kills):
                 pid = _forked(takers, books, 2 + number)
+                # On a busy machine it may not have begun before it is killed, and then it held no lock.
+                until(lambda number=number: books.has_begun(2 + number), "it takes")  # type: ignore[misc]
                 time.sleep(0.001 + chance.random() * 0.02)
                 os.kill(pid, signal.SIGKILL)
                 for code, some in takers.items():

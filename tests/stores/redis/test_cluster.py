@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from contextlib import contextmanager
 from statistics import median
 from typing import Any
 
@@ -22,6 +23,7 @@ from tests.stores.redis.callers import (
     BACK,
     BUDGET,
     MARGIN,
+    PATIENT,
     SIDES,
     Side,
     opened,
@@ -38,13 +40,27 @@ def slot(key: str) -> int:
     return slot_of_key(wire_key)
 
 
-@pytest.fixture
-def store(cluster: Cluster) -> Iterator[RedisStore]:
+@contextmanager
+def known(cluster: Cluster, budget: float) -> Iterator[RedisStore]:
+    """A store that has connections to all masters."""
     cluster.flush()
     day = window()
-    with opened(cluster.url, 2.0) as store:
+    with opened(cluster.url, budget) as store:
         for key in KEYS:
             until_asked(store, day, key)
+        yield store
+
+
+@pytest.fixture
+def store(cluster: Cluster) -> Iterator[RedisStore]:
+    with known(cluster, PATIENT) as store:
+        yield store
+
+
+@pytest.fixture
+def hasty(cluster: Cluster) -> Iterator[RedisStore]:
+    """It does not wait for long for a master that is frozen, but longer than the others may stand still."""
+    with known(cluster, 3.0) as store:
         yield store
 
 
@@ -145,9 +161,9 @@ def test_a_slot_on_its_way_is_asked_where_it_goes(
 
 @SIDES
 def test_a_frozen_master_hurts_only_its_slots(
-    side: Side, store: RedisStore, cluster: Cluster
+    side: Side, hasty: RedisStore, cluster: Cluster
 ) -> None:
-    day = window()
+    day, store = window(), hasty
     frozen = cluster.masters()[0]
     homes = {key: cluster.node_of_slot(slot(key)) for key in KEYS}
     hurt = {key for key, home in homes.items() if home is frozen}
@@ -167,9 +183,9 @@ def test_a_frozen_master_hurts_only_its_slots(
 
 
 def test_a_frozen_master_does_not_keep_connections_to_others_from_new_loops(
-    store: RedisStore, cluster: Cluster
+    hasty: RedisStore, cluster: Cluster
 ) -> None:
-    day = window()
+    day, store = window(), hasty
     frozen = cluster.masters()[0]
     hurt, well = (
         next(key for key in KEYS if (cluster.node_of_slot(slot(key)) is frozen) is wanted)

@@ -25,7 +25,12 @@ SPELLING = f"{LIMIT}/day"
 
 
 def places(code: str) -> dict[str, Any]:
-    return {"burst": LIMIT - 1, "nodelay": True} if code == "LB" else {}
+    # A window that begins at midnight may end meanwhile.
+    options: dict[str, dict[str, Any]] = {
+        "LB": {"burst": LIMIT - 1, "nodelay": True},
+        "W": {"align": "first"},
+    }
+    return options.get(code, {})
 
 
 def in_threads(store: RedisStore, code: str, name: str, threads: int) -> list[Decision]:

@@ -27,6 +27,8 @@ def store(redis7: Server) -> Iterator[RedisStore]:
     store.close()
 
 
+# A strike may fall where Python ignores it and warns: while a connection that was dropped is finalized.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_signal_handler_may_raise_at_any_moment(store: RedisStore) -> None:
     limiter = Limiter("1000000/second", store=store, name="signals")
 
@@ -39,9 +41,7 @@ def test_a_signal_handler_may_raise_at_any_moment(store: RedisStore) -> None:
         while struck < 300:
             try:
                 signal.setitimer(signal.ITIMER_REAL, 0.001 + random.random() * 0.001)
-                for _ in range(
-                    10_000
-                ):  # a strike may fall where Python ignores it: then there is another
+                for _ in range(10_000):  # until the strike, if it is not ignored
                     limiter.take("a")
             except TimeoutError:
                 struck += 1
@@ -86,7 +86,7 @@ def test_many_loops_that_come_and_go(store: RedisStore) -> None:
 def test_what_was_let_pass_uncharged_is_not_refunded_to_somebody_else() -> None:
     with Server(REDIS_7) as server:
         store = RedisStore.from_url(server.url, budget_us=3_000_000)
-        limiter = Limiter("3/day", algo="W", store=store, name="r", when_down="open")
+        limiter = Limiter("3/day", algo="W", align="first", store=store, name="r", when_down="open")
         until(lambda: not limiter.take("x").degraded, "it counts globally")
         server.freeze()
         decision = limiter.take("a")
@@ -102,7 +102,7 @@ def test_what_was_let_pass_uncharged_is_not_refunded_to_somebody_else() -> None:
 def test_what_was_charged_there_is_not_refunded_here() -> None:
     with Server(REDIS_7) as server:
         store = RedisStore.from_url(server.url, budget_us=3_000_000)
-        limiter = Limiter("4/day", algo="W", store=store, name="r")
+        limiter = Limiter("4/day", algo="W", align="first", store=store, name="r")
         until(lambda: not limiter.take("x").degraded, "it counts globally")
         there = [limiter.take("a") for _ in range(4)]
         assert all(there)

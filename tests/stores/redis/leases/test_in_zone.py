@@ -192,7 +192,7 @@ def test_a_lease_that_ended_while_the_process_stood_still_is_over(
 
 
 def policy(
-    zone: str, settings: str = "", rule: str = "unit: day, rpu: 10000000, algo: W"
+    zone: str, settings: str = "", rule: str = "unit: day, rpu: 10000000, algo: W, align: first"
 ) -> Policy:
     return rules_from_bytes(
         f"store_budget: 10s\nlocal_store: shared://{zone}\n{settings}\n"
