@@ -7,6 +7,8 @@ from collections.abc import Callable
 
 import redis
 
+from diana.stores.redis.protocol.failures import Failure
+
 
 def until(condition: Callable[[], object], wanted: str, within: float = 30.0) -> None:
     """Wait until the condition holds. A server that does not answer yet is asked again; one that never does is an error."""
@@ -16,7 +18,7 @@ def until(condition: Callable[[], object], wanted: str, within: float = 30.0) ->
         try:
             if condition():
                 return
-        except redis.RedisError as error:
+        except (redis.RedisError, Failure) as error:
             last = error
         time.sleep(0.005)
     raise TimeoutError(f"waited {within:g} s in vain until {wanted}") from last

@@ -122,6 +122,22 @@ def test_many_are_settled_in_several_commands(server: Server, store: RedisStore)
     assert [used(store, ten, key) for key in keys] == [2] * 300
 
 
+@pytest.mark.parametrize("is_known", [True, False], ids=["lost", "not yet known to be lost"])
+def test_what_cannot_be_sent_is_owed_until_it_can_be(
+    is_known: bool, server: Server, store: RedisStore
+) -> None:
+    """A background thread may find the books filled, and the server gone, in the midst of its round."""
+    ten = window(10)
+    lose(server, store)
+    for _ in range(4):
+        store.decide([(ten, "k", 1)])
+    ((lost, connector),) = store._keeper._connectors.items()  # type: ignore[union-attr]
+    lost.breaker.is_open = is_known
+    assert not connector._settles_more()
+    find(server, store)
+    until(lambda: used(store, ten) == 4, "all are charged")
+
+
 def test_what_no_longer_counts_here_is_not_charged(server: Server, store: RedisStore) -> None:
     bucket = meter("TB", "10/second", "leaks")
     lose(server, store)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
+from threading import Event
 
 import pytest
 
@@ -18,6 +19,7 @@ from tests.stores.redis.callers import (
     BUDGET,
     CALLERS,
     MARGIN,
+    PATIENT,
     SIDES,
     STALL,
     Side,
@@ -93,3 +95,16 @@ def test_the_very_first_command_writes_nothing_late() -> None:
         server.thaw()
         until(lambda: not store.lost, "it is back")
         assert used(store, day) == 0
+
+
+def test_a_server_that_stands_still_when_the_store_is_opened_has_the_whole_budget() -> None:
+    """Opening a connection may take as long as a request may wait for it."""
+    day = window()
+    with Server(REDIS_7) as server, ThreadPoolExecutor(1) as pool:
+        server.freeze()
+        with opened(server.url, PATIENT) as store:
+            asking = pool.submit(store.decide, [(day, "k", 1)])
+            Event().wait(1.5)
+            server.thaw()
+            assert not asking.result()[0].degraded
+            assert store.counts()["breaker_opened"] == 0

@@ -137,12 +137,10 @@ def test_a_degraded_decision_of_unknown_outcome_gives_nothing_back_to_the_store(
         assert used(store, day) == before
 
 
-@pytest.mark.alone  # what is lost on the way while it is settled, because somebody stands still, is not charged again
 def test_repeated_short_outages_admit_no_more_than_the_limit(
-    proxy: FaultProxy, redis7: Server, monkeypatch: pytest.MonkeyPatch
+    proxy: FaultProxy, redis7: Server
 ) -> None:
     """What is counted here starts from what the store said last, and what the store counts next from what was counted here."""
-    monkeypatch.setattr("diana.stores.redis.background.connector.CONNECT_SECONDS", 20.0)
     redis7.client().flushall()
     bucket = meter("TB", "100/day", "flapping")
     with opened(proxy.url, PATIENT) as store:

@@ -17,10 +17,9 @@ from diana.core.meter import Meter, meter_from_limit
 from diana.core.plugins import algorithms
 from diana.stores.redis.background.control import Control
 from diana.stores.redis.background.publisher import Publisher
-from diana.stores.redis.background.wakeup import Wakeup, start_thread
+from diana.stores.redis.background.wakeup import Wakeup, join_thread, start_thread
 from diana.stores.redis.connection.budget import Budget
 from diana.stores.redis.connection.connection import Connection
-from diana.stores.redis.connection.opening import CONNECT_SECONDS
 from diana.stores.redis.connection.server import Server
 from diana.stores.redis.fallback import Fallback
 from diana.stores.redis.notices import Notices
@@ -116,7 +115,7 @@ class Connector:
 
     def join(self, seconds: float) -> None:
         if self._thread is not None:
-            self._thread.join(seconds)
+            join_thread(self._thread, seconds)
 
     def abandon(self) -> None:
         """In a forked child."""
@@ -199,7 +198,7 @@ class Connector:
         if not server.clock.is_set:
             # Before the first is used, or its first command could not say how long it may write.
             try:
-                connection.exchange(hear_time(server.clock), Budget(CONNECT_SECONDS))
+                connection.exchange(hear_time(server.clock), Budget(server.patience))
             except BaseException:
                 connection.close()
                 raise
@@ -247,12 +246,13 @@ class Connector:
 
     def _settles_more(self) -> bool:
         """One step of charging what was admitted here; whether there is more."""
-        if not self._fallback.owes():
-            return False
         server = self._server
-        seconds = max(
-            CONNECT_SECONDS, self._budget
-        )  # what comes too late is lost, and nobody waits
+        if server.is_lost or not self._fallback.owes():
+            return False
+        # First of all: what is taken off the books and cannot be sent would be lost.
+        if not self._watched(self._control.connect):
+            return False
+        seconds = server.patience  # what comes too late is lost, and nobody waits
         step = self._fallback.settle(
             server.clock, lambda key: self._belongs(server, key), self._slot_of, seconds
         )

@@ -7,17 +7,16 @@ from typing import Any
 
 from diana.stores.redis.connection.budget import Budget
 from diana.stores.redis.connection.connection import Connection
-from diana.stores.redis.connection.opening import CONNECT_SECONDS
 from diana.stores.redis.connection.server import Server
 from diana.stores.redis.protocol.commands import Exchange
 from diana.stores.redis.protocol.failures import Failure, Nonsense, NoReply
 
 
 class Control:
-    def __init__(self, server: Server, seconds: float = CONNECT_SECONDS) -> None:
-        """`seconds`: how long a reply is waited for, unless told otherwise."""
+    def __init__(self, server: Server, seconds: float | None = None) -> None:
+        """`seconds`: how long a reply is waited for, unless told otherwise; the server's patience, if not given."""
         self._server = server
-        self._seconds = seconds
+        self._seconds = server.patience if seconds is None else seconds
         self._connection: Connection | None = None
         self.sent = 0.0
         """When it was last used, by the monotonic clock."""

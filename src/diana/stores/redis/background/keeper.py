@@ -21,8 +21,8 @@ from diana.stores.redis.background.control import Control
 from diana.stores.redis.background.membership import BEAT_SECONDS, Membership
 from diana.stores.redis.background.overrides import StoredOverrides
 from diana.stores.redis.background.publisher import Publisher
-from diana.stores.redis.background.wakeup import Wakeup, start_thread
-from diana.stores.redis.connection.opening import CONNECT_SECONDS
+from diana.stores.redis.background.wakeup import Wakeup, join_thread, start_thread
+from diana.stores.redis.connection.opening import CONNECT_SECONDS, patience
 from diana.stores.redis.connection.server import Server, ServerSettings
 from diana.stores.redis.connection.topology import slot_of_key, topology_from_address
 from diana.stores.redis.fallback import Fallback
@@ -98,7 +98,7 @@ class Keeper:
         def server_at(endpoint: Endpoint) -> Server:
             return Server(endpoint, settings)
 
-        self.topology = topology_from_address(address, server_at)
+        self.topology = topology_from_address(address, server_at, patience(budget))
         self._publisher = Publisher(self.server_of, namespace, self._notices, forget_limits)
 
     def ensure(self) -> None:
@@ -164,7 +164,7 @@ class Keeper:
         self.stop()
         thread = self._thread
         if thread is not None and thread is not current_thread():
-            thread.join(2 * CONNECT_SECONDS)
+            join_thread(thread, 2 * CONNECT_SECONDS)
         for connector in list(self._connectors.values()):
             connector.join(CONNECT_SECONDS)
         self._let_go()

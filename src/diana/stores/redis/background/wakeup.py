@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 
+from diana.stores.redis.connection.budget import SLICES
 from diana.stores.redis.notices import Notices
 
 
@@ -39,3 +40,11 @@ def start_thread(work: Callable[[], None], name: str, notices: Notices) -> threa
         return None
     notices.resolve("threads")
     return thread
+
+
+def join_thread(thread: threading.Thread, seconds: float) -> None:
+    """Wait until it has ended, for at most so long; a process that stands still meanwhile loses one slice of it."""
+    for _ in range(SLICES):
+        thread.join(seconds / SLICES)
+        if not thread.is_alive():
+            return

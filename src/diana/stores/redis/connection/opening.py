@@ -21,21 +21,28 @@ from diana.stores.redis.url import Endpoint
 CONNECT_SECONDS = 1.0
 
 
+def patience(budget: float) -> float:
+    """How many seconds a background thread waits for a server: as long as a request would, at least."""
+    return max(CONNECT_SECONDS, budget)
+
+
 def open_connection(
     endpoint: Endpoint,
     login: Mapping[str, Any],
     hear: Callable[[float], None] = lambda _: None,
-    seconds: float = CONNECT_SECONDS,
-    login_seconds: float = CONNECT_SECONDS,
+    seconds: float | None = None,
+    login_seconds: float | None = None,
 ) -> Connection:
     """A connection behind which a server is ready for commands; `hear` is called with the time whenever it says something.
 
     Logging in is one trip, whose reply may be lost like any other: it need not take as long as connecting.
     """
     connection = None
+    seconds = CONNECT_SECONDS if seconds is None else seconds
+    login_seconds = seconds if login_seconds is None else min(seconds, login_seconds)
     try:
         connection = Connection(_connected(endpoint, login, seconds), hear)
-        _log_in(connection, login, Budget(min(seconds, login_seconds)))
+        _log_in(connection, login, Budget(login_seconds))
     except (Failure, OSError, ValueError) as error:  # ValueError: files of TLS that cannot be read
         if connection is not None:
             connection.close()

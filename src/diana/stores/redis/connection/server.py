@@ -11,7 +11,7 @@ from diana.stores.redis.connection.breaker import Breaker
 from diana.stores.redis.connection.budget import Budget
 from diana.stores.redis.connection.connection import Connection
 from diana.stores.redis.connection.loop import LoopLine
-from diana.stores.redis.connection.opening import open_connection
+from diana.stores.redis.connection.opening import open_connection, patience
 from diana.stores.redis.connection.pool import FOR_THREADS, Pool
 from diana.stores.redis.connection.threads import ThreadLine
 from diana.stores.redis.notices import Notices
@@ -55,6 +55,7 @@ class Server:
     def __init__(self, endpoint: Endpoint, settings: ServerSettings) -> None:
         self.endpoint = endpoint
         self._settings = settings
+        self.patience = patience(settings.budget)
         self.clock = ServerClock(settings.when_set_back)
         self.scripts_are_loaded = False
         self.pool = Pool(settings.budget)
@@ -99,7 +100,7 @@ class Server:
         settings = self._settings
         login_seconds = max(LEAST_LOGIN_SECONDS, 2 * settings.budget)
         connection = open_connection(
-            self.endpoint, settings.login, self.breaker.hear, login_seconds=login_seconds
+            self.endpoint, settings.login, self.breaker.hear, self.patience, login_seconds
         )
         connection.suspect = self.breaker.suspect
         return connection

@@ -42,10 +42,11 @@ class Topology(Protocol):
         """Find out which servers there are now; Failure if none says."""
 
 
-def topology_from_address(address: Address, make: MakeServer) -> Topology:
-    kinds: dict[str, Callable[[Address, MakeServer], Topology]]
-    kinds = {"single": Single, "sentinel": Sentinel, "cluster": Cluster}
-    return kinds[address.kind](address, make)
+def topology_from_address(address: Address, make: MakeServer, seconds: float) -> Topology:
+    """`seconds`: how long a node of a cluster is waited for."""
+    if address.kind == "cluster":
+        return Cluster(address, make, seconds)
+    return Sentinel(address, make) if address.kind == "sentinel" else Single(address, make)
 
 
 def slot_of_key(key: bytes) -> int:
@@ -141,9 +142,10 @@ class Cluster:
     has_slots = True
     changes_silently = False
 
-    def __init__(self, address: Address, make: MakeServer) -> None:
+    def __init__(self, address: Address, make: MakeServer, seconds: float) -> None:
         self._address = address
         self._make = make
+        self._seconds = seconds
         self.servers: tuple[Server, ...] = ()
         self._of_slot: list[Server | None] = [None] * SLOTS
 
@@ -156,7 +158,7 @@ class Cluster:
     def look(self) -> None:
         known = tuple(server.endpoint for server in self.servers if not server.is_lost)
         rest = [endpoint for endpoint in self._address.endpoints if endpoint not in known]
-        teller, slots = _first_answer((*known, *rest), self._address.login)
+        teller, slots = _first_answer((*known, *rest), self._address.login, self._seconds)
         servers = {server.endpoint: server for server in self.servers}
         found: dict[Endpoint, Server] = {}
         of_slot: list[Server | None] = [None] * SLOTS
@@ -222,13 +224,13 @@ def every_server(address: Address) -> Iterator[list[Connection]]:
 
 
 def _first_answer(
-    endpoints: tuple[Endpoint, ...], login: Mapping[str, Any]
+    endpoints: tuple[Endpoint, ...], login: Mapping[str, Any], seconds: float = CONNECT_SECONDS
 ) -> tuple[Endpoint, list[Any]]:
     """The first node that tells the slots, and what it says."""
     reason = "no node of the cluster answers"
     for endpoint in endpoints:
         try:
-            slots = _ask(endpoint, login, ("CLUSTER", "SLOTS"), CONNECT_SECONDS)
+            slots = _ask(endpoint, login, ("CLUSTER", "SLOTS"), seconds)
         except Failure as failure:
             reason = f"no node of the cluster answers ({endpoint}: {failure})"
             continue

@@ -13,7 +13,7 @@ from typing import Any
 
 from diana.stores.lock import fork_safe_lock
 from diana.stores.redis.background.control import Control
-from diana.stores.redis.background.wakeup import Wakeup, start_thread
+from diana.stores.redis.background.wakeup import Wakeup, join_thread, start_thread
 from diana.stores.redis.connection.budget import Budget
 from diana.stores.redis.connection.server import Server
 from diana.stores.redis.leases.asking import WireLimits, ask_pool
@@ -79,7 +79,7 @@ class Refiller:
         self.stop()
         thread = self._thread
         if thread is not None and thread is not current_thread():
-            thread.join(2 * LEAVE_SECONDS)
+            join_thread(thread, 2 * LEAVE_SECONDS)
 
     def abandon(self) -> None:
         """In a forked child: close our copies of what is the parent's."""
