@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from contextlib import suppress
 
 import pytest
 
+from diana.stores.redis.connection.breaker import Breaker
 from diana.stores.redis.notices import Notices
+from diana.stores.redis.protocol.failures import NoReply
+from diana.stores.redis.url import Endpoint
 
 
 class SlowTopic(str):
@@ -33,3 +37,47 @@ def test_two_threads_say_a_thing_once(caplog: pytest.LogCaptureFixture) -> None:
     for thread in threads:
         thread.join()
     assert caplog.messages == ["heartbeat failed"]
+
+
+def test_what_changed_last_is_said_last(caplog: pytest.LogCaptureFixture) -> None:
+    """A thread that stands still between a change and its message is overtaken by another's change."""
+    opened, closed = threading.Event(), threading.Event()
+
+    def count(name: str) -> None:
+        if name == "breaker_opened":
+            opened.set()
+            closed.wait()
+
+    breaker = Breaker(Endpoint("h", 1), Notices(), count, lambda: None, lambda: None)
+    opening = threading.Thread(target=breaker.open, args=(NoReply("no reply"),))
+    opening.start()
+    opened.wait()
+    breaker.close()
+    closed.set()
+    opening.join()
+    assert caplog.messages == [
+        "store h:1 unreachable: no reply; counting locally",
+        "store h:1 is back; counting globally again",
+    ]
+
+
+def test_a_handler_of_logs_may_lose_the_store_again() -> None:
+    class Asking(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            said.append(record.getMessage())
+            if len(said) == 2:
+                breaker.open(NoReply("no reply again"))
+
+    said: list[str] = []
+    breaker = Breaker(Endpoint("h", 1), Notices(), lambda _: None, lambda: None, lambda: None)
+    handler = Asking()
+    log = logging.getLogger("diana")
+    log.addHandler(handler)
+    breaker.open(NoReply("no reply"))
+    breaker.close()
+    log.removeHandler(handler)
+    assert said == [
+        "store h:1 unreachable: no reply; counting locally",
+        "store h:1 is back; counting globally again",
+        "store h:1 unreachable: no reply again; counting locally",
+    ]

@@ -1,9 +1,10 @@
-"""What operators read: once per change, and never more than so many lines a minute."""
+"""What operators read: once per change, in the order of the changes, and never more than so many lines a minute."""
 
 from __future__ import annotations
 
 import logging
 from collections import deque
+from contextlib import suppress
 from time import monotonic
 
 from diana.stores.lock import fork_safe_lock
@@ -17,22 +18,30 @@ class Notices:
     def __init__(self) -> None:
         self._said: deque[float] = deque(maxlen=MOST_PER_MINUTE)
         self._suppressed = 0
+        self._queued: deque[str] = deque()
         self._standing: set[str] = set()
         self._lock = fork_safe_lock()
+        self._telling = fork_safe_lock()
 
     def warn(self, message: str) -> None:
-        now = monotonic()
-        with self._lock:
-            if len(self._said) == MOST_PER_MINUTE and now - self._said[0] < 60:
-                self._suppressed += 1
-                return
-            self._said.append(now)
-            suppressed, self._suppressed = self._suppressed, 0
-        if suppressed:
-            message += f" ({suppressed} messages about the store were suppressed)"
-        log.warning(
-            "%s", message
-        )  # without the lock: a handler may take its time, or ask a limiter
+        self.queue(message)
+        self.tell()
+
+    def queue(self, message: str) -> None:
+        """To be told after all that was queued before; may be called with a lock held."""
+        self._queued.append(message)
+
+    def tell(self) -> None:
+        """By one thread at a time, so that the order is kept; it tells what others have queued meanwhile, too.
+
+        With no lock that another thread waits for: a handler of logs may take its time, or ask a limiter itself.
+        """
+        while self._queued and self._telling.acquire(blocking=False):
+            try:
+                with suppress(IndexError):
+                    self._say(self._queued.popleft())
+            finally:
+                self._telling.release()
 
     def warn_once(self, topic: str, message: str) -> None:
         """Once, until the topic is resolved."""
@@ -47,3 +56,14 @@ class Notices:
 
     def resolve(self, topic: str) -> None:
         self._standing.discard(topic)
+
+    def _say(self, message: str) -> None:
+        now = monotonic()
+        if len(self._said) == MOST_PER_MINUTE and now - self._said[0] < 60:
+            self._suppressed += 1
+            return
+        self._said.append(now)
+        if self._suppressed:
+            message += f" ({self._suppressed} messages about the store were suppressed)"
+            self._suppressed = 0
+        log.warning("%s", message)

@@ -117,8 +117,9 @@ class Breaker:
             self.is_open, self.is_suspect = True, False
             self._failing_since, self._failed = 0.0, 0
             self._reason_is_known = not isinstance(reason, NoConnection)
+            self._notices.queue(f"store {self._endpoint} unreachable: {reason}; counting locally")
         self._count("breaker_opened")
-        self._notices.warn(f"store {self._endpoint} unreachable: {reason}; counting locally")
+        self._notices.tell()
         self._when_opened()
 
     def explain(self, reason: Exception) -> None:
@@ -128,7 +129,10 @@ class Breaker:
             self._notices.warn(f"store {self._endpoint} cannot be connected to: {reason}")
 
     def close(self) -> None:
-        if self.is_open:
+        with self._lock:
+            if not self.is_open:
+                return
             self.is_open = False
-            self._count("breaker_closed")
-            self._notices.warn(f"store {self._endpoint} is back; counting globally again")
+            self._notices.queue(f"store {self._endpoint} is back; counting globally again")
+        self._count("breaker_closed")
+        self._notices.tell()
