@@ -107,6 +107,27 @@ def test_a_file_that_is_being_written_is_not_taken_in_part(
     assert watched.seen == [document(2), whole]
 
 
+def test_a_file_that_is_written_while_it_is_read_is_read_again(
+    rules: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, read = FileSource(rules), FileSource._text
+    known = source.load()
+    whole = document(2) + b"# and more\n"
+    rest = [whole[len(document(2)) :]]
+
+    def read_half(self: FileSource) -> bytes:
+        half = read(self)
+        if rest:
+            with rules.open("ab") as file:
+                file.write(rest.pop())
+        return half
+
+    monkeypatch.setattr(FileSource, "_text", read_half)
+    rules.write_bytes(document(2))
+    assert next(source.watch(known)).text == whole
+    source.close()
+
+
 def test_a_file_that_is_touched_is_no_change(rules: Path, watched: Watched) -> None:
     rules.touch()
     renamed(rules, document(1))

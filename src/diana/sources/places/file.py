@@ -68,7 +68,6 @@ class FileSource:
         return _edition(text)
 
     def watch(self, known: Edition) -> Iterator[Edition]:
-        # Signed before it is read: a change in between is seen at the next look.
         seen = settling = None
         pause = 0.0
         while not self._closed.wait(pause):
@@ -78,8 +77,11 @@ class FileSource:
             elif signature != settling:
                 settling, pause = signature, SETTLE_SECONDS
             else:
-                seen, pause = signature, POLL_SECONDS
                 edition = self.load()
+                if self._signature() != signature:
+                    settling, pause = None, SETTLE_SECONDS  # half of it may have been read
+                    continue
+                seen, pause = signature, POLL_SECONDS
                 if edition.version != known.version:
                     known = edition
                     yield edition
