@@ -8,6 +8,7 @@ from pathlib import Path
 from threading import Thread
 
 import pytest
+import redis
 
 from diana import ConfigError, Guard
 from diana.core.errors import SourceError
@@ -266,3 +267,18 @@ def test_who_may_not_listen_looks_and_is_told_once(
         assert len([one for one in told if "SUBSCRIBE" in one]) == 1
         assert "hunter2" not in caplog.text
         guard.close()
+
+
+def test_a_source_that_is_closed_while_a_watch_begins_ends_it_silently(
+    redis7: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    redis7.ask("SET", KEY, document(1))
+    source = RedisSource.from_url(redis7.url)
+    known = source.load()
+
+    def close_under_it() -> None:
+        source.close()
+        raise redis.ConnectionError("closed")
+
+    monkeypatch.setattr(source, "_subscribed", close_under_it)
+    assert list(source.watch(known)) == []

@@ -78,6 +78,18 @@ class RedisSource:
 
     def watch(self, known: Edition) -> Iterator[Edition]:
         self._watching = True
+        try:
+            yield from self._changes(known)
+        except SourceError:
+            if (
+                not self._closed.is_set()
+            ):  # else it was closed before it was known that it is watched
+                raise
+        finally:
+            self._watching = False
+            self._servers.close()
+
+    def _changes(self, known: Edition) -> Iterator[Edition]:
         channel = _Channel(self._call(self._subscribed), self._closed)
         try:
             due = 0.0  # at once: something may have changed before the subscription
@@ -98,9 +110,7 @@ class RedisSource:
                         known = edition
                         yield edition
         finally:
-            self._watching = False
             channel.close()
-            self._servers.close()
 
     def close(self) -> None:
         self._closed.set()
