@@ -194,7 +194,7 @@ class _Slot(Place):
         self.degraded = degraded
         self.hold = meter.limit.unit_us / 1_000_000
         self.since = monotonic()
-        self.is_renewing = False
+        self.is_renewing = self.has_run_off = False
         self.is_released = not cost
         self._keeper = keeper_of_process()
         if cost:

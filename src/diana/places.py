@@ -75,7 +75,7 @@ class Place:
     """One that is held, in one counter of a store."""
 
     __slots__ = (
-        "account", "at", "charge", "degraded", "hold", "is_released", "is_renewing", "since",
+        "account", "at", "charge", "degraded", "has_run_off", "hold", "is_released", "is_renewing", "since",
     )  # fmt: skip
 
     def __init__(
@@ -89,6 +89,8 @@ class Place:
         self.since = monotonic()
         self.is_released = False
         self.is_renewing = False
+        self.has_run_off = False
+        """It is another's by now."""
 
     def renew(self) -> None:
         # Marked first, then looked: whoever releases meanwhile marks first and looks, too, so one of the two sees the other.
@@ -99,14 +101,16 @@ class Place:
                 moment = _renewed(self)
                 if moment is not None:
                     # By when it was surely renewed: it may have run off before that.
-                    self._note_expired(monotonic())
+                    self.note_expired(moment == 0)
+                    self.has_run_off = moment == 0
                     self.since = began
                     self.at = moment or self.at
         finally:
             self.is_renewing = False
 
-    def _note_expired(self, now: float) -> None:
-        if now - self.since >= self.hold:
+    def note_expired(self, is_told: bool = False) -> None:
+        """If it ran off, by the clock here or as the store tells; once."""
+        if not self.has_run_off and (is_told or monotonic() - self.since >= self.hold):
             self.account.expired += 1
 
 
@@ -195,8 +199,7 @@ class Keeper:
         account = place.account
         if account.clock is None:
             self._held.pop(place, None)
-            if monotonic() - place.since >= place.hold:
-                account.expired += 1
+            place.note_expired()
         if account.is_elsewhere:
             self._release_elsewhere(place)
         elif not place.is_renewing:
