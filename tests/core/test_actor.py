@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 
 import pytest
 
@@ -64,7 +65,8 @@ def test_what_could_not_be_found_out_is_the_requests_problem(
         for _ in range(3):
             assert key(asked(some, {"account": LookupError("no session")})) == "?203.0.113.9"
     assert some.identity_errors == 3
-    assert len(caplog.records) == 1
+    # Of this thread: that of a store which an earlier test has left behind may have to say something, too.
+    assert sum(record.thread == threading.get_ident() for record in caplog.records) == 1
 
 
 def test_a_contradiction_stays_one() -> None:
