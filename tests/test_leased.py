@@ -28,7 +28,7 @@ from tests.servers.server import Server
 from tests.servers.waiting import until
 
 ANY = Request("GET", "/")
-DAY = "unit: day, rpu: 10000000, algo: W"
+DAY = "unit: day, rpu: 10000000, algo: W, align: first"
 """Fast enough to be leased, and over before nothing."""
 
 
@@ -111,7 +111,7 @@ def test_all_that_was_let_pass_is_counted_when_a_node_ends(redis7: Server) -> No
 
 
 def test_a_cold_counter_asks_the_store_each_time(redis7: Server) -> None:
-    rules = policy("actor: header X-Id, unit: day, rpu: 10000000, algo: W")
+    rules = policy("actor: header X-Id, unit: day, rpu: 10000000, algo: W, align: first")
     with guarded(redis7, rules) as guard:
         for number in range(100):
             assert guard.check(Request("GET", "/", [("X-Id", str(number))]))
@@ -121,8 +121,8 @@ def test_a_cold_counter_asks_the_store_each_time(redis7: Server) -> None:
 
 def test_a_slow_limit_is_exact_without_leases(redis7: Server) -> None:
     with (
-        guarded(redis7, policy("unit: day, rpu: 50, algo: W")) as one,
-        guarded(redis7, policy("unit: day, rpu: 50, algo: W")) as other,
+        guarded(redis7, policy("unit: day, rpu: 50, algo: W, align: first")) as one,
+        guarded(redis7, policy("unit: day, rpu: 50, algo: W, align: first")) as other,
     ):
         passed = sum(guard.check(ANY).allowed for _ in range(40) for guard in (one, other))
         assert store_of(one).counts()["leased"] == 0
@@ -152,7 +152,7 @@ def test_two_nodes_never_pass_more_than_the_limit(redis7: Server) -> None:
 def test_a_denial_by_another_rule_returns_the_permit(redis7: Server) -> None:
     rules = rules_from_bytes(
         f"{PATIENT}\nlimits:\n- {{url: /, rules: [{{name: all, {DAY}, scope: leased}}]}}\n"
-        "- {url: /a, rules: [{unit: day, rpu: 3, algo: W, scope: global, name: few}]}".encode()
+        "- {url: /a, rules: [{unit: day, rpu: 3, algo: W, align: first, scope: global, name: few}]}".encode()
     )
     with guarded(redis7, rules) as guard:
         heat(guard)
@@ -285,8 +285,8 @@ def test_a_frozen_store_is_a_lost_one_when_the_permits_are_over() -> None:
 
 
 def test_an_edit_keeps_what_was_counted(redis7: Server) -> None:
-    rules = policy("unit: day, rpu: 4000000, algo: W")
-    other = policy("unit: day, rpu: 8000000, algo: W")
+    rules = policy("unit: day, rpu: 4000000, algo: W, align: first")
+    other = policy("unit: day, rpu: 8000000, algo: W, align: first")
     with guarded(redis7, rules) as guard:
         heat(guard)
         for _ in range(1_000):
@@ -371,7 +371,7 @@ def test_a_forked_child_has_leases_of_its_own(redis7: Server) -> None:
 
 
 def test_in_the_shadow_it_is_counted_and_denies_nobody(redis7: Server) -> None:
-    rules = policy("unit: day, rpu: 10, algo: W, mode: shadow")
+    rules = policy("unit: day, rpu: 10, algo: W, align: first, mode: shadow")
     with guarded(redis7, rules) as guard:
         assert all(guard.check(ANY) for _ in range(20))
 
@@ -413,7 +413,7 @@ def test_lease_is_read() -> None:
 
 
 def test_without_a_store_it_counts_here_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
-    rules = policy("unit: day, rpu: 10, algo: W")
+    rules = policy("unit: day, rpu: 10, algo: W, align: first")
     assert [warning.message for warning in rules.warnings] == [
         "scope is leased but no store is set, so it counts on this machine only; write store: URL"
     ]
@@ -427,9 +427,7 @@ def by_id(value: str) -> Request:
 
 
 def test_an_override_of_one_key_gives_no_other_key_more(redis7: Server) -> None:
-    rule = (
-        "actor: header X-Id, unit: day, rpu: 1728000, algo: W, overrides: {vip: {rpu: 172800000}}"
-    )
+    rule = "actor: header X-Id, unit: day, rpu: 1728000, algo: W, align: first, overrides: {vip: {rpu: 172800000}}"
     with guarded(redis7, policy(rule)) as guard:
         heat(guard, by_id("other"))
         assert guard.check(by_id("vip")).decisions[0].limit == 172_800_000
@@ -440,8 +438,8 @@ def test_an_override_of_one_key_gives_no_other_key_more(redis7: Server) -> None:
 
 def test_an_edit_that_is_undone_is_undone_for_leases_too(redis7: Server) -> None:
     few, many = (
-        policy("unit: day, rpu: 1728000, algo: W"),
-        policy("unit: day, rpu: 9000000, algo: W"),
+        policy("unit: day, rpu: 1728000, algo: W, align: first"),
+        policy("unit: day, rpu: 9000000, algo: W, align: first"),
     )
     with guarded(redis7, few) as guard:
         heat(guard)
@@ -474,7 +472,7 @@ def test_a_cancelled_request_leaves_a_lease_that_goes_on(redis7: Server) -> None
 
 
 def test_a_cost_above_the_limit_is_never_to_be_had(redis7: Server) -> None:
-    rules = policy("unit: day, rpu: 1728000, algo: W")
+    rules = policy("unit: day, rpu: 1728000, algo: W, align: first")
     meter = rules.rules[0].meter
     with guarded(redis7, rules) as guard:
         leased = guard._judge.leased

@@ -12,7 +12,9 @@ ANY = Request("GET", "/", peer="203.0.113.9")
 
 
 def document(rpu: int) -> bytes:
-    return f"url: /\nrules: [{{name: day, unit: day, rpu: {rpu}, algo: W}}]\n".encode()
+    return (
+        f"url: /\nrules: [{{name: day, unit: day, rpu: {rpu}, algo: W, align: first}}]\n".encode()
+    )
 
 
 def version(text: bytes) -> str:

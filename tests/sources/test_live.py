@@ -256,7 +256,7 @@ def test_what_needs_a_restart_stays_as_it_was_and_is_told_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     def write_limit(settings: str, rpu: int) -> None:
-        limits = f"limits: [{{url: /, rules: [{{name: day, unit: day, rpu: {rpu}, algo: W}}]}}]"
+        limits = f"limits: [{{url: /, rules: [{{name: day, unit: day, rpu: {rpu}, algo: W, align: first}}]}}]"
         write(path, f"{settings}\n{limits}\n")
         if rpu > 2:
             until_limit(guard, rpu)

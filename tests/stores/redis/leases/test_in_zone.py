@@ -246,7 +246,7 @@ def test_several_leased_rules_ask_ahead_of_need(server: Server) -> None:
 store_budget: 10s
 local_store: shared://{name}
 lease: {{ttl: 60s, start: 1%}}
-defaults: {{unit: day, algo: W, scope: leased}}
+defaults: {{unit: day, algo: W, align: first, scope: leased}}
 limits: [{{url: /, rules: [{{name: wide, rpu: 3000000}}, {{name: narrow, rpu: 2000000}}]}}]
 """.encode()
         )
