@@ -101,16 +101,19 @@ class Place:
                 moment = _renewed(self)
                 if moment is not None:
                     # By when it was surely renewed: it may have run off before that.
-                    self.note_expired(moment == 0)
+                    if moment == 0 or self.is_overdue():
+                        self.count_as_expired()
                     self.has_run_off = moment == 0
                     self.since = began
                     self.at = moment or self.at
         finally:
             self.is_renewing = False
 
-    def note_expired(self, is_told: bool = False) -> None:
-        """If it ran off, by the clock here or as the store tells; once."""
-        if not self.has_run_off and (is_told or monotonic() - self.since >= self.hold):
+    def is_overdue(self) -> bool:
+        return monotonic() - self.since >= self.hold
+
+    def count_as_expired(self) -> None:
+        if not self.has_run_off:  # it is counted already
             self.account.expired += 1
 
 
@@ -199,7 +202,8 @@ class Keeper:
         account = place.account
         if account.clock is None:
             self._held.pop(place, None)
-            place.note_expired()
+            if place.is_overdue():
+                place.count_as_expired()
         if account.is_elsewhere:
             self._release_elsewhere(place)
         elif not place.is_renewing:

@@ -81,9 +81,8 @@ class RedisSource:
         try:
             yield from self._changes(known)
         except SourceError:
-            if (
-                not self._closed.is_set()
-            ):  # else it was closed before it was known that it is watched
+            # It may have been closed before it was known that it is watched.
+            if not self._closed.is_set():
                 raise
         finally:
             self._watching = False

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections import deque
-from contextlib import suppress
 from time import monotonic
 
 from diana.stores.lock import fork_safe_lock
@@ -22,6 +22,8 @@ class Notices:
         self._standing: set[str] = set()
         self._lock = fork_safe_lock()
         self._telling = fork_safe_lock()
+        self._teller = 0
+        """The thread that tells, if one does."""
 
     def warn(self, message: str) -> None:
         self.queue(message)
@@ -32,16 +34,16 @@ class Notices:
         self._queued.append(message)
 
     def tell(self) -> None:
-        """By one thread at a time, so that the order is kept; it tells what others have queued meanwhile, too.
-
-        With no lock that another thread waits for: a handler of logs may take its time, or ask a limiter itself.
-        """
-        while self._queued and self._telling.acquire(blocking=False):
+        """By one thread at a time, so that the order is kept."""
+        if self._teller == threading.get_ident():
+            return  # a handler of logs has asked a limiter itself: it is told when the handler is done
+        with self._telling:
+            self._teller = threading.get_ident()
             try:
-                with suppress(IndexError):
+                while self._queued:
                     self._say(self._queued.popleft())
             finally:
-                self._telling.release()
+                self._teller = 0
 
     def warn_once(self, topic: str, message: str) -> None:
         """Once, until the topic is resolved."""
