@@ -42,9 +42,9 @@ lowest: $(LOWEST)/.ready  ## run the integration tests against the lowest versio
 	./.ci/install servers
 	$(LOWEST)/bin/python -m pytest -n $(WORKERS) --dist worksteal -m "not alone" $(INTEGRATION)
 
-shake: $(READY)  ## run tests again and again on a machine that misbehaves; ARGS="--seconds 600 tests/gateway" chooses
+shake: $(READY)  ## run all tests again and again on a machine that misbehaves; ARGS="--seconds 600 tests/gateway" chooses
 	./.ci/install servers
-	$(BIN)/python -m tests.shake $(ARGS)
+	$(BIN)/python -m tests.shake $(or $(ARGS),-n 4)
 
 soak: $(READY)  ## random faults under load with exact accounting; ARGS="--minutes 15 --seed 7"
 	./.ci/install servers
@@ -71,6 +71,7 @@ clean:  ## remove what was made
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(READY): $(BUILT_FROM)
+	@echo "installing Diana and all that work and tests need into $(VENV); this takes minutes"
 	./.ci/install python
 	-./.ci/install compiler
 	$(PYTHON) -m venv $(VENV)
@@ -87,6 +88,7 @@ $(GATEWAY): $(BUILT_FROM)
 	@touch $@
 
 $(LOWEST)/.ready: $(BUILT_FROM) .ci/lowest
+	@echo "installing the lowest versions that pyproject.toml allows into $(LOWEST); this takes minutes"
 	./.ci/install python
 	-./.ci/install compiler
 	$(PYTHON) -m venv $(LOWEST)

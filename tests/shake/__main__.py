@@ -1,29 +1,32 @@
 """Run tests again and again on a machine that behaves badly, and tell which of them fell.
 
-    python -m tests.shake --seconds 600 tests/gateway
+  make shake                                       the whole suite by four workers, for half an hour
+  make shake ARGS="--seconds 600 tests/gateway"    what you name; it goes to pytest, with all options
+                                                   that are not among those below
 
-What is not an option of its own is passed on to pytest: with `-n 4` all tests have their turn in about half an hour. Each round is one run
-of pytest, in random order by a seed of its own, with a tiny switch interval, beside busy loops. Meanwhile processes are stopped for up to
-two seconds and go on: those that run the tests, and the servers that they started.
+Each round is one run of pytest, in random order by a seed of its own, with a tiny switch interval,
+beside busy loops. Meanwhile processes are stopped for up to two seconds and go on: those that run the
+tests, and the servers that they started. Tests marked `alone` are left out.
+
+It ends with 0 if every test had its turn and none fell, with 1 if one fell, if the time was too
+short for a whole round, or on a signal, with 2 if there is nothing to run.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import random
 import signal
-import subprocess
 import sys
 import time
-from collections import Counter, defaultdict
+from collections import defaultdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from tests.shake.load import busy_loops
-from tests.shake.pauses import Pauses
-from tests.shake.processes import adopt_orphans, children_of, descendants_of, end_all, send
-
-ROOT = Path(__file__).parents[2]
+from tests.shake.processes import adopt_orphans, children_of, end_all
+from tests.shake.rounds import Round, run_round
 
 
 def main() -> int:
@@ -31,24 +34,37 @@ def main() -> int:
     seeds = random.Random(options.seed)
     adopt_orphans()
     until = _Until(options.seconds)
-    fell: Counter[str] = Counter()
-    rounds_of: defaultdict[str, list[int]] = defaultdict(list)
-    rounds = 0
+    rounds: list[Round] = []
     print(f"shaking for {options.seconds:g} s with --seed {options.seed}", flush=True)
     try:
         with busy_loops(options.busy), TemporaryDirectory(prefix="diana-shake-") as folder:
-            while not until.over():
-                rounds += 1
-                seed = seeds.randrange(10**6)
-                for name in _round(seed, passed_on, Path(folder), until, options.verbose):
-                    fell[name] += 1
-                    rounds_of[name].append(seed)
+            while not until.over() and len(rounds) != options.rounds:
+                done = run_round(seeds.randrange(10**6), passed_on, Path(folder), until.over)
+                if done.empty:
+                    print(done.said, file=sys.stderr)
+                    return 2
+                print(done, flush=True)
+                if options.verbose and done.fell:
+                    print(done.said, flush=True)
+                rounds.append(done)
     finally:
         end_all(children_of())
-    print(f"\n{rounds} rounds, {len(fell)} tests fell")
-    for name, count in fell.most_common():
-        print(f"{count:4} × {name}  (seeds {', '.join(map(str, rounds_of[name][:5]))})")
-    return 1 if fell or until.interrupted else 0
+    _tell(rounds)
+    if not any(done.whole for done in rounds):
+        print("There was no time for a whole round: not every test had its turn.")
+        return 1
+    return 1 if until.interrupted or any(done.fell for done in rounds) else 0
+
+
+def _tell(rounds: list[Round]) -> None:
+    seeds_of: defaultdict[str, list[int]] = defaultdict(list)
+    for done in rounds:
+        for name in done.fell:
+            seeds_of[name].append(done.seed)
+    whole, run = sum(done.whole for done in rounds), sum(done.run for done in rounds)
+    print(f"\nwhole rounds: {whole}, tests run: {run}, tests that fell: {len(seeds_of)}")
+    for name, seeds in sorted(seeds_of.items(), key=lambda item: -len(item[1])):
+        print(f"{len(seeds):4} × {name}  (seeds {', '.join(map(str, seeds[:5]))})")
 
 
 class _Until:
@@ -67,54 +83,38 @@ class _Until:
         self.interrupted = True
 
 
-def _round(
-    seed: int, passed_on: list[str], folder: Path, until: _Until, verbose: bool
-) -> list[str]:
-    """The tests that fell."""
-    names, log = folder / "fell", folder / "log"
-    names.write_text("")
-    plugin = ["-p", "tests.shake.plugin", f"--shake-seed={seed}", f"--shake-fell={names}"]
-    # What needs the machine to itself falls here as a matter of course.
-    command = [sys.executable, "-m", "pytest", *plugin, "-m", "not alone", "-p", "no:cacheprovider"]
-    command += passed_on
-    begin = time.monotonic()
-    with log.open("w") as output:
-        pytest = subprocess.Popen(
-            command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
-        )
-    with Pauses(pytest.pid, seed) as pauses:
-        while pytest.poll() is None and not until.over():
-            time.sleep(0.05)
-        if pytest.returncode is None:
-            pauses.stop()
-            send(pytest.pid, signal.SIGSTOP)  # now it starts nothing more
-            below = descendants_of(pytest.pid)
-            pytest.kill()
-            pytest.wait()
-            end_all(below)
-    said = log.read_text(errors="replace").strip()
-    fell = names.read_text().splitlines()
-    closing = said.splitlines()[-1] if said else ""
-    if until.over():
-        closing = "ended before it was done"
-    elif pytest.returncode not in (0, 1):
-        fell.append(f"(pytest ended with {pytest.returncode}: {closing})")
-    print(f"seed {seed}: {closing} ({time.monotonic() - begin:.0f} s, {pauses.count} pauses)")
-    if fell and verbose:
-        print(said)
-    sys.stdout.flush()
-    return fell
-
-
 def _options() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser("make shake", description=__doc__, add_help=True)
-    parser.add_argument("--seconds", type=float, default=1_800, help="for how long (1800)")
-    parser.add_argument("--busy", type=int, default=2, help="how many busy loops run beside (2)")
+    parser = argparse.ArgumentParser(
+        "make shake",
+        usage="make shake ARGS='[options] [paths and options of pytest]'",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--seconds", type=_seconds, default=1_800, help="for how long (1800)")
+    parser.add_argument("--rounds", type=_count, help="at most so many (as the time allows)")
+    parser.add_argument("--busy", type=_count, default=2, help="how many busy loops run beside (2)")
     parser.add_argument(
         "--seed", type=int, default=random.randrange(10**6), help="of the rounds' seeds (random)"
     )
-    parser.add_argument("--verbose", action="store_true", help="show all that pytest says")
+    parser.add_argument(
+        "--verbose", action="store_true", help="show all that pytest says of a round that fell"
+    )
     return parser
+
+
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not 0 < seconds < math.inf:
+        raise argparse.ArgumentTypeError(f"{text} is no length of time: give seconds above 0")
+    return seconds
+
+
+def _count(text: str) -> int:
+    count = int(text)
+    if count < 0:
+        raise argparse.ArgumentTypeError(f"{text} is no number of them: give 0 or more")
+    return count
 
 
 if __name__ == "__main__":

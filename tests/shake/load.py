@@ -17,7 +17,9 @@ def busy_loops(count: int) -> Iterator[None]:
     command = [sys.executable, "-I", "-S", "-c", LOOP]
     try:
         for _ in range(count):
-            loops.append(subprocess.Popen(command, stdout=subprocess.PIPE))  # noqa: PERF401
+            # In a session of its own: Ctrl-C is for the one who ends it.
+            loop = subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True)
+            loops.append(loop)
         for loop in loops:
             assert loop.stdout is not None
             assert loop.stdout.readline() == b"\n"

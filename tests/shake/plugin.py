@@ -1,10 +1,9 @@
-"""Inside pytest: random order by a seed, a tiny switch interval, and a list of what fell, written as it falls."""
+"""Inside pytest: random order by a seed, a tiny switch interval, and a record of what fell and what was done, written as it happens."""
 
 from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Generator
 from itertools import groupby
 from pathlib import Path
 
@@ -16,11 +15,14 @@ SWITCH_SECONDS = 1e-6
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("shake")
     group.addoption("--shake-seed", type=int, default=0)
-    group.addoption("--shake-fell", type=Path)
+    group.addoption("--shake-record", type=Path)
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     sys.setswitchinterval(SWITCH_SECONDS)
+    record: Path | None = config.getoption("--shake-record")
+    if record is not None and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(_Record(record))
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -34,14 +36,22 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = [test for tests in files for test in tests]
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(
-    item: pytest.Item,
-) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    report = yield
-    if report.failed:
-        fell: Path | None = item.config.getoption("--shake-fell")
-        if fell is not None:
-            with fell.open("a") as file:
-                file.write(f"{item.nodeid}\n")
-    return report
+class _Record:
+    """Kept where all reports arrive, so that a test under which a worker of pytest dies is in it as well."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            self._write("fell", report.nodeid)
+        elif report.when == "teardown":
+            self._write("done", report.nodeid)
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if report.failed:
+            self._write("fell", report.nodeid)
+
+    def _write(self, what: str, name: str) -> None:
+        with self._path.open("a") as file:
+            file.write(f"{what} {name}\n")

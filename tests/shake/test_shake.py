@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -58,18 +59,25 @@ def test_it_tells_what_fell_and_stopped_by_a_signal_it_ends_all(
     file: Path, number: signal.Signals, busy: int
 ) -> None:
     with subprocess.Popen(
-        command(file, busy), cwd=ROOT, stdout=subprocess.PIPE, text=True
+        command(file, busy),
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        process_group=0,
     ) as shaking:
         assert shaking.stdout is not None
         lines = iter(shaking.stdout.readline, "")
         done = next(line for line in lines if line.startswith("seed "))
         assert "1 failed, 1 passed" in done
-        shaking.send_signal(number)
+        os.killpg(shaking.pid, number)  # as a terminal does
         told = shaking.stdout.read()
         assert shaking.wait(60) == 1
-    assert " tests fell" in told
+    assert "tests that fell: 1\n" in told
     seed = done.split(":")[0].split()[1]
     assert f" × test_some.py::test_fragile  (seeds {seed}" in told
+    assert "Traceback" not in told
+    assert "ended with" not in told
     assert left_behind(file)
     assert not [one for one in left_behind(file) if identity_of(int(one.split()[0])) == one]
 
@@ -79,9 +87,49 @@ def test_when_its_time_is_over_it_ends_what_still_runs(file: Path) -> None:
     shaken = subprocess.run(
         [*command(file), "--seconds=5"], cwd=ROOT, capture_output=True, text=True
     )
-    assert shaken.returncode == 0
+    assert shaken.returncode == 1  # nobody may take it for a suite that stood
     assert "ended before it was done" in shaken.stdout
-    assert "1 rounds, 0 tests fell" in shaken.stdout
+    assert "whole rounds: 0, tests run: 0, tests that fell: 0\n" in shaken.stdout
+
+
+def test_when_every_test_had_its_turn_and_none_fell_all_is_well(file: Path) -> None:
+    file.write_text("def test_sturdy():\n    pass\n")
+    shaken = subprocess.run(
+        [*command(file), "--rounds=2"], cwd=ROOT, capture_output=True, text=True
+    )
+    assert shaken.returncode == 0, shaken.stdout
+    assert "whole rounds: 2, tests run: 2, tests that fell: 0\n" in shaken.stdout
+
+
+def test_a_worker_that_dies_takes_its_test_with_it(file: Path) -> None:
+    file.write_text("import os\ndef test_deadly():\n    os.abort()\n")
+    shaken = subprocess.run(
+        [*command(file), "--rounds=1", "-n2"], cwd=ROOT, capture_output=True, text=True
+    )
+    assert shaken.returncode == 1
+    assert " × test_some.py::test_deadly " in shaken.stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--busy=-1"], "-1 is no number of them"),
+        (["--seconds=0"], "0 is no length of time"),
+        (["--seconds=nan"], "nan is no length of time"),
+        (["tests/not_there"], "file or directory not found: tests/not_there"),
+        (["--no-such-option"], "unrecognized arguments: --no-such-option"),
+        (["-k", "no_test_has_this_name", "tests/shake"], "deselected"),
+    ],
+)
+def test_what_cannot_be_run_is_told_at_once(options: list[str], told: str) -> None:
+    shaken = subprocess.run(
+        [sys.executable, "-m", "tests.shake", "--busy=0", "--seconds=60", *options],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert shaken.returncode == 2
+    assert told in shaken.stderr
 
 
 def test_a_server_that_a_test_has_frozen_is_not_woken() -> None:
