@@ -71,7 +71,7 @@ def is_shared_exactly(rules: str, folder: Path) -> None:
         guard.close()
 
 
-@pytest.mark.parametrize("algo", ["TB", "W", "SW", "SL"])
+@pytest.mark.parametrize("algo", ["TB", "W, align: first", "SW", "SL"])
 def test_a_limit_shared_with_python_admits_exactly_that_many(
     redis7: Server, tmp_path: Path, algo: str
 ) -> None:
@@ -109,7 +109,7 @@ def test_a_denial_of_one_slot_gives_back_what_another_has_charged(cluster: Clust
 
 def test_slots_that_move_are_followed(cluster: Cluster) -> None:
     cluster.flush()
-    rules = SHARED.format(store=cluster.url, limit=9, algo="W")
+    rules = SHARED.format(store=cluster.url, limit=9, algo="W, align: first")
     counter = "diana:everyone|all|global|W|day|="
     slot = cluster.slot_of_key(counter)
     with LimitingNginx(rules) as nginx:
@@ -136,11 +136,11 @@ limits:
   - url: /lb
     rules: [{name: lb, unit: day, rpu: 50, algo: LB, burst: 49, nodelay: true}]
   - url: /w
-    rules: [{name: w, unit: day, rpu: 50, algo: W}]
+    rules: [{name: w, unit: day, rpu: 50, algo: W, align: first}]
   - url: /sw
     rules: [{name: sw, unit: day, rpu: 50, algo: SW}]
   - url: /both
-    rules: [{name: both by ip, actor: ip, unit: day, rpu: 50}, {name: both, unit: day, rpu: 20, cost: 2, algo: W}]
+    rules: [{name: both by ip, actor: ip, unit: day, rpu: 50}, {name: both, unit: day, rpu: 20, cost: 2, algo: W, align: first}]
 """
     with LimitingNginx(rules, workers=4) as nginx:
         yield nginx
@@ -166,7 +166,7 @@ store_budget: 10s
 limits:
   - url: /
     rules:
-      - {{name: here, unit: day, rpu: 100, algo: W}}
+      - {{name: here, unit: day, rpu: 100, algo: W, align: first}}
       - {{name: there, unit: day, rpu: 3, scope: global}}
 """
     with LimitingNginx(rules, workers=2) as nginx:
@@ -179,8 +179,8 @@ limits:
 def test_a_reload_under_load_loses_no_count(redis7: Server, scope: str) -> None:
     redis7.ask("FLUSHALL")
     limit, times = 150, 400
-    rules = SHARED.format(store=redis7.url, limit=limit, algo="W")
-    rules = rules.replace("algo: W, scope: global", f"algo: W, scope: {scope}")
+    rules = SHARED.format(store=redis7.url, limit=limit, algo="W, align: first")
+    rules = rules.replace("first, scope: global", f"first, scope: {scope}")
 
     async def ask(nginx: LimitingNginx, reload: Callable[[], Awaitable[None]]) -> int:
         async with httpx.AsyncClient(
