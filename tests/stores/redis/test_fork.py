@@ -5,21 +5,26 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import socket
 import sys
 import traceback
 import warnings
 import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from threading import Thread
+from threading import Event, Thread, Timer
 from threading import enumerate as living_threads
 from time import monotonic
+from typing import Any
 
 import pytest
 
 from diana import AsyncLimiter, Limiter
 from diana.stores.redis.background.membership import nodes_of_store
+from diana.stores.redis.connection.opening import open_connection
+from diana.stores.redis.protocol.failures import Unreachable
 from diana.stores.redis.store import RedisStore
+from diana.stores.redis.url import Endpoint
 from tests.servers.programs import REDIS_7
 from tests.servers.server import Server
 from tests.servers.waiting import until
@@ -125,6 +130,50 @@ def test_a_child_is_a_node_of_its_own(redis7: Server) -> None:
         assert of_the_parent
         assert exit_code(in_child(work)) == 0
         assert [node.pid for node in nodes_of_store(redis7.url)] == [os.getpid()]
+
+
+def test_a_child_has_no_socket_that_is_being_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    is_made, go_on = Event(), Event()
+
+    class Slow(socket.socket):
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments)
+            is_made.set()
+            go_on.wait()
+
+    def work() -> None:
+        assert not sockets() & in_the_making
+
+    with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(1) as beside:
+        before = sockets()
+        endpoint = Endpoint(*server.getsockname())
+        monkeypatch.setattr("diana.stores.redis.connection.opening.socket.socket", Slow)
+        opened = beside.submit(open_connection, endpoint, {}, seconds=60, login_seconds=0.1)
+        assert is_made.wait(60)
+        in_the_making = sockets() - before
+        assert in_the_making
+        Timer(0.2, go_on.set).start()
+        assert exit_code(in_child(work)) == 0
+        assert isinstance(opened.exception(), Unreachable)  # nobody answers
+
+
+def test_a_child_has_no_socket_that_shakes_hands() -> None:
+    def work() -> None:
+        assert not sockets() & half_open
+
+    with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(1) as beside:
+        before = sockets()
+        endpoint = Endpoint(*server.getsockname())
+        opened = beside.submit(
+            open_connection, endpoint, {"tls": True, "ssl_cert_reqs": "none"}, seconds=60
+        )
+        accepted, _ = server.accept()
+        with accepted:
+            assert accepted.recv(1)  # it waits for an answer now
+            half_open = sockets() - before - {f"socket:[{os.fstat(accepted.fileno()).st_ino}]"}
+            assert half_open
+            assert exit_code(in_child(work)) == 0
+        assert isinstance(opened.exception(), Unreachable)
 
 
 def test_what_the_parent_owes_is_charged_by_the_parent_alone() -> None:

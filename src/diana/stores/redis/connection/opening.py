@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import ssl
+import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any
 from weakref import WeakSet
@@ -72,10 +75,35 @@ def _connected(endpoint: Endpoint, login: Mapping[str, Any], seconds: float) -> 
 opening: WeakSet[socket.socket] = WeakSet()
 """Sockets that a background thread is about to make a connection of: a child that is forked meanwhile closes its copies."""
 
+_making = threading.RLock()
+"""Held from the making of a socket until it is in `opening`, and by whoever forks: no child has one that it does not know of.
+
+May be taken again, for a signal's handler that forks just there.
+"""
+
+
+def _after_fork_in_parent() -> None:
+    with suppress(RuntimeError):  # forked in C, which may have told of one half only
+        _making.release()
+
+
+def _after_fork_in_child() -> None:
+    global _making
+    _making = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=lambda: _making.acquire(),
+        after_in_parent=_after_fork_in_parent,
+        after_in_child=_after_fork_in_child,
+    )
+
 
 def _connect(family: int, address: Any, seconds: float) -> socket.socket:
-    plain = socket.socket(family, socket.SOCK_STREAM)
-    opening.add(plain)
+    with _making:
+        plain = socket.socket(family, socket.SOCK_STREAM)
+        opening.add(plain)
     try:
         plain.settimeout(seconds)
         plain.connect(address)
@@ -95,12 +123,20 @@ def _secured(plain: socket.socket, endpoint: Endpoint, login: Mapping[str, Any])
         verify = login.get("ssl_cert_reqs", "required"), login.get("ssl_check_hostname", True)
         with _building:
             context = _tls_context(*files, *verify, ssl.SSLContext)
-        secure = context.wrap_socket(plain, server_hostname=endpoint.host)
-        opening.add(secure)
-        return secure
+        with _making:
+            secure = context.wrap_socket(
+                plain, server_hostname=endpoint.host, do_handshake_on_connect=False
+            )
+            opening.add(secure)
     except BaseException:
         plain.close()
         raise
+    try:
+        secure.do_handshake()
+    except BaseException:
+        secure.close()
+        raise
+    return secure
 
 
 _building = fork_safe_lock()
