@@ -70,6 +70,8 @@ def run_round(seed: int, passed_on: list[str], folder: Path, is_over: Callable[[
             pytest.kill()
             pytest.wait()
             end_all(below)
+        elif is_over():
+            status = None  # what ended us may have struck it as well, before it was in its session
     lines = [line.partition(" ") for line in record.read_text().splitlines()]
     fell = {name: None for what, _, name in lines if what == "fell"}
     if status and not fell:
