@@ -66,7 +66,8 @@ class Pauses:
         for one in running:
             send(one, signal.SIGSTOP)
         try:
-            while any(state_of(one) in ("R", "S", "D") for one in running):
+            # D may be the wait for the very one that we have stopped, which is just being made: what follows it has to wait for us.
+            while any(state_of(one) in ("R", "S") for one in running):
                 time.sleep(0.001)
             if not Path(f"/proc/{pid}/cwd/frozen").exists():
                 send(pid, signal.SIGCONT)

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
@@ -14,7 +15,7 @@ from tests.servers.programs import REDIS_7
 from tests.servers.server import Server
 from tests.servers.waiting import until
 from tests.shake.pauses import Pauses
-from tests.shake.processes import identity_of, state_of
+from tests.shake.processes import children_of, end_all, identity_of, state_of
 
 ROOT = Path(__file__).parents[2]
 TESTS = """
@@ -140,3 +141,28 @@ def test_a_server_that_a_test_has_frozen_is_not_woken() -> None:
                 server.freeze()
             pauses._pause(server.pid, 0.05)
             until(lambda state=state: state_of(server.pid) == state, "it sleeps, or is stopped")  # type: ignore[misc]
+
+
+def test_a_child_that_is_just_being_made_is_let_go_on(tmp_path: Path) -> None:
+    """Until it is another program its parent stands still, and not even a signal to stop reaches it."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    # The child opens the pipe before it becomes `true`, and there it waits.
+    spawns = (
+        "import os, sys\n"
+        "opens = (os.POSIX_SPAWN_OPEN, 0, sys.argv[1], os.O_RDONLY, 0)\n"
+        "os.waitpid(os.posix_spawn('/bin/true', ['true'], {}, file_actions=[opens]), 0)"
+    )
+    with subprocess.Popen([sys.executable, "-c", spawns, str(pipe)]) as parent:
+        try:
+            until(lambda: children_of(parent.pid), "the child is there")
+            (child,) = children_of(parent.pid)
+            until(lambda: state_of(parent.pid) == "D", "its parent waits for it")
+            pause = Thread(target=Pauses(parent.pid, seed=0)._pause, args=(child, 0.05))
+            pause.start()
+            until(lambda: not pause.is_alive(), "the pause is over")
+            pipe.open("w").close()
+            assert parent.wait(60) == 0
+        finally:
+            end_all(children_of(parent.pid))
+            parent.kill()
