@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import wraps
-from inspect import isgeneratorfunction
+from contextlib import _AsyncGeneratorContextManager, _GeneratorContextManager
+from inspect import isasyncgen, isawaitable, iscoroutine, isgenerator, isgeneratorfunction
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, cast, overload
 
 from diana.core.charge import checked_cost
@@ -18,6 +19,10 @@ Q = ParamSpec("Q")
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 Kind_co = TypeVar("Kind_co", Limiter, AsyncLimiter, covariant=True)
+
+
+_WITH_BODY = (_GeneratorContextManager, _AsyncGeneratorContextManager)
+"""Of contextlib: the function's body runs in the `with`, after the call."""
 
 
 class Limited(Protocol, Generic[P, R_co, Kind_co]):
@@ -84,10 +89,10 @@ def limit(
 
     def _limited(function: Callable[P, R], limiter: Limiter) -> Callable[P, R]:
         places = limiter.holds_places
-        if places and isgeneratorfunction(function):
-            raise ConfigError(
-                "@limit does not know when a generator has ended; write with limiter.slot(key): inside it"
-            )
+        if places and (
+            isgeneratorfunction(function) or isgeneratorfunction(type(function).__call__)
+        ):
+            raise _unfinished("a generator function", function)
 
         @wraps(function)
         def limited(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -100,7 +105,7 @@ def limit(
                 if not places:
                     return function(*args, **kwargs)
                 with limiter.held(decision):
-                    return function(*args, **kwargs)
+                    return _finished(function(*args, **kwargs), function)
             if fallback is None:
                 raise LimitExceeded(decision)
             return cast("R", fallback(*args, **kwargs))
@@ -124,7 +129,7 @@ def limit(
                 if not places:
                     return await function(*args, **kwargs)
                 with limiter.held(decision):
-                    return await function(*args, **kwargs)
+                    return _finished(await function(*args, **kwargs), function)
             if fallback is None:
                 raise LimitExceeded(decision)
             answer = fallback(*args, **kwargs)
@@ -134,6 +139,29 @@ def limit(
         return limited
 
     return cast("Decorator", decorate)
+
+
+def _finished(result: Any, function: Callable[..., Any]) -> Any:
+    """The result of a call that held a slot; an error if its work has only begun, since the slot is released now."""
+    if isawaitable(result):
+        kind = "an awaitable"
+    elif isgenerator(result) or isasyncgen(result):
+        kind = "a generator"
+    elif isinstance(result, _WITH_BODY):
+        kind = "a context manager"
+    else:
+        return result
+    if iscoroutine(result):
+        result.close()  # it never runs, and should not warn of that
+    raise _unfinished(kind, function)
+
+
+def _unfinished(kind: str, function: Callable[..., Any]) -> ConfigError:
+    name = getattr(function, "__qualname__", None) or repr(function)
+    return ConfigError(
+        f"@limit with 'N at once' must decorate a function whose work is done when it returns (got {kind} from {name}); "
+        "write async def, or remove @limit and write with limiter.slot(key): around the work"
+    )
 
 
 def _as_function(value: Any, checked: Callable[[Any], Any]) -> Callable[..., Any]:

@@ -7,9 +7,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, nullcontext
-from os import getpid
-from time import monotonic
-from typing import Any, NoReturn
+from typing import Any
 
 from diana.core.charge import Charge, charged_at, checked_cost
 from diana.core.contracts import Algorithm, AsyncStore, AsyncTake, Client, Clock, Store
@@ -26,7 +24,6 @@ from diana.places import (
     Place,
     aflush,
     flush,
-    keeper_of_process,
     place_name,
 )
 from diana.stores import asynchronous, open_store, refund_verb
@@ -95,10 +92,12 @@ class _Limits:
         """Where one waits for a place of the key; None if there are none."""
         return None if self.places is None else place_name((self.meters[0], key, 1))
 
-    def no_places(self) -> NoReturn:
-        raise ConfigError(
-            f"{self.meters[0].limit} has no places to give back; write a limit such as '5 at once'"
-        )
+    def require_places(self) -> Account:
+        if self.places is None:
+            raise ConfigError(
+                f"{self.meters[0].limit} has no places to give back; write a limit such as '5 at once'"
+            )
+        return self.places
 
     def bound_refund(self) -> Callable[[Decision], None] | None:
         """The fast lane for giving a place back; None if the store has none."""
@@ -122,13 +121,14 @@ class _Limits:
 
     def held(self, decision: Decision) -> Held:
         """The place that was taken, to be renewed and given back."""
-        if self.places is None:
-            self.no_places()
-        if not decision or not decision.cost:
+        account = self.places or self.require_places()
+        outcome, _, key, cost, at, degraded = decision
+        if not outcome[0] or not cost:
             return Held([])
         meter = self.meters[0]
-        charge, at = (meter, decision.key, decision.cost), charged_at(meter, decision)
-        return Held([Place(self.places, charge, at, decision.degraded)])
+        algorithm: Any = meter.algorithm
+        moment = algorithm.moment_of(meter.params, outcome, at)
+        return Held([Place(account, (meter, key, cost), moment, degraded)])
 
     def take_though_cancelled(self, store: AsyncStore, take: AsyncTake) -> AsyncTake:
         """Who is cancelled while the store is asked may have got a place: it is given back."""
@@ -165,52 +165,41 @@ class _Limits:
         return f"{kind}({limits!r}, algo={algo!r}, store={store}{named})"
 
 
-class _Slot(Place):
-    """A place: taken where `with` begins, given back where it ends."""
+class _Slot:
+    """A slot of `5 at once`: acquired where `with` begins, released where it ends, and renewed in between."""
 
-    __slots__ = ("_asked", "_keeper", "_limiter")
+    __slots__ = ("_cost", "_held", "_key", "_limiter", "_wait")
 
-    def __init__(
-        self, limiter: Any, account: Account, meter: Meter, key: str, cost: int, wait: float | None
-    ) -> None:
-        self.account = account
-        self.charge = (meter, key, cost)
+    def __init__(self, limiter: Any, key: str, cost: int, wait: float | None) -> None:
         self._limiter = limiter
-        self._asked = wait
-        self.is_released = True
+        self._key = key
+        self._cost = cost
+        self._wait = wait
+        self._held: Held | None = None
 
     def _begin(self, decision: Decision) -> Decision:
-        outcome, _, _, cost, at, degraded = decision
-        if not outcome[0]:
+        if not decision.outcome[0]:
             raise LimitExceeded(decision)
-        if not self.is_released:
-            self._limiter.held(decision).release()
+        held = self._limiter._limits.held(decision)
+        if self._held is not None:
+            held.release()
             raise DianaError(
                 "this slot holds a place already; write limiter.slot(key) in each with"
             )
-        meter = self.charge[0]
-        algorithm: Any = meter.algorithm
-        self.at = algorithm.moment_of(meter.params, outcome, at)
-        self.degraded = degraded
-        self.hold = meter.limit.unit_us / 1_000_000
-        self.since = monotonic()
-        self.is_renewing = self.has_run_off = False
-        self.is_released = not cost
-        self._keeper = keeper_of_process()
-        if cost:
-            self._keeper.hold(self)
+        self._held = held
         return decision
 
     def _end(self) -> None:
-        if not self.is_released and (self._keeper.pid == getpid() or not self.account.is_elsewhere):
-            self._keeper.release(self)
+        held, self._held = self._held, None
+        if held is not None:
+            held.release()
 
 
 class Slot(_Slot):
     __slots__ = ()
 
     def __enter__(self) -> Decision:
-        (_, key, cost), wait, limiter = self.charge, self._asked, self._limiter
+        limiter, key, cost, wait = self._limiter, self._key, self._cost, self._wait
         return self._begin(
             limiter.take(key, cost) if wait is None else limiter.wait(key, cost, wait)
         )
@@ -223,7 +212,7 @@ class AsyncSlot(_Slot):
     __slots__ = ()
 
     async def __aenter__(self) -> Decision:
-        (_, key, cost), wait, limiter = self.charge, self._asked, self._limiter
+        limiter, key, cost, wait = self._limiter, self._key, self._cost, self._wait
         if wait is None:
             return self._begin(await limiter.take(key, cost))
         return self._begin(await limiter.wait(key, cost, wait))
@@ -302,8 +291,8 @@ class Limiter:
 
         `wait`: seconds to wait for one, first come, first served per key. It is renewed as long as it is needed.
         """
-        limits = self._limits
-        return Slot(self, limits.places or limits.no_places(), limits.meters[0], key, cost, wait)
+        self._limits.require_places()
+        return Slot(self, key, cost, wait)
 
     def peek(self, key: str) -> Decision:
         """What a charge of 1 would be told now; nothing is written."""
@@ -417,9 +406,8 @@ class AsyncLimiter:
 
         `wait`: seconds to wait for one, first come, first served per key. It is renewed as long as it is needed.
         """
-        limits = self._limits
-        account = limits.places or limits.no_places()
-        return AsyncSlot(self, account, limits.meters[0], key, cost, wait)
+        self._limits.require_places()
+        return AsyncSlot(self, key, cost, wait)
 
     async def peek(self, key: str) -> Decision:
         """What a charge of 1 would be told now; nothing is written."""

@@ -124,9 +124,9 @@ class Held:
 
     def __init__(self, places: list[Place]) -> None:
         self._places = places
-        self._keeper = keeper_of_process()
+        self._keeper = keeper = keeper_of_process()
         for place in places:
-            self._keeper.hold(place)
+            keeper.hold(place)
 
     def release(self) -> None:
         """Give them back; done twice, it is done once. Never waits for a store that is elsewhere."""
@@ -134,8 +134,10 @@ class Held:
         if places:
             self._places = NONE
             keeper = self._keeper
-            if keeper.pid == getpid():  # else they are the parent's
-                for place in places:
+            is_own = keeper.pid == getpid()
+            for place in places:
+                # A forked child leaves its parent's slots alone, except in private memory: there it has a copy of the counters.
+                if is_own or not place.account.store.shared:
                     keeper.release(place)
 
     def __enter__(self) -> Held:
