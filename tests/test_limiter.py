@@ -17,7 +17,7 @@ import pytest
 
 import diana
 from diana import AsyncLimiter, ConfigError, Decision, DianaError, Limiter, LimitExceeded, limit
-from diana.core.errors import CostError, KeyTypeError, PatienceError
+from diana.core.errors import CostError, KeyTypeError, PatienceError, ReentrancyError
 from diana.core.limit import holds_places
 from diana.core.plugins import algorithms
 from diana.stores.memory import MemoryStore
@@ -285,7 +285,13 @@ def test_a_subclass_may_have_a_take_of_its_own() -> None:
 
 def test_errors_survive_the_way_between_processes() -> None:
     denial = Limiter("1/day", clock=clock()).take("k", 2)
-    for error in (LimitExceeded(denial), CostError(-1), KeyTypeError(5), PatienceError(-1)):
+    for error in (
+        LimitExceeded(denial),
+        CostError(-1),
+        KeyTypeError(5),
+        PatienceError(-1),
+        ReentrancyError(),
+    ):
         copied = pickle.loads(pickle.dumps(error))
         assert (type(copied), str(copied)) == (type(error), str(error))
     mistake = pickle.loads(pickle.dumps(ConfigError("wrong", line=3, column=4, path="rules")))

@@ -9,8 +9,10 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from subprocess import PIPE, Popen
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -389,6 +391,42 @@ def test_a_place_that_is_forgotten_is_given_back_by_the_collector() -> None:
     until(lambda: bool(limiter.peek("a")), "the place is free")
 
 
+def test_a_slot_that_is_entered_and_dropped_is_released_by_the_collector() -> None:
+    limiter = Limiter("1 at once")
+    ExitStack().enter_context(limiter.slot("a"))
+    gc.collect()
+    until(lambda: bool(limiter.peek("a")), "the slot is free")
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
+def test_a_child_that_leaves_a_slot_does_not_release_its_parents_slot(url: str) -> None:
+    """In private memory it has a copy of the counter, which it must release."""
+    limiter = Limiter("1 at once", store=url, name=name())
+    reader, writer = os.pipe()
+    child = -1
+    try:
+        with limiter.slot("a"):
+            child = os.fork()
+        if child == 0:
+            if url == "memory://":
+                os.write(writer, b"free" if limiter.peek("a") else b"taken")
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        assert limiter.peek("a"), "the parent has released its slot"
+        with limiter.slot("a"):
+            child = os.fork()
+            if child:
+                assert os.waitpid(child, 0)[1] == 0
+                assert not limiter.peek("a"), "the slot is the parent's"
+    finally:
+        if child == 0:
+            os._exit(0)
+    if url == "memory://":
+        assert os.read(reader, 9) == b"free"
+    os.close(reader)
+    os.close(writer)
+
+
 def test_a_decorated_function_runs_so_often_at_once() -> None:
     inside = Inside()
 
@@ -417,6 +455,59 @@ def test_a_decorated_coroutine_waits_for_a_place() -> None:
 
     asyncio.run(crowd())
     assert (inside.entered, inside.most) == (50, 3)
+
+
+def through(function: Any) -> Any:
+    """As an ordinary decorator does."""
+
+    def wrapper() -> Any:
+        return function()
+
+    return wrapper
+
+
+async def coroutine() -> None: ...
+
+
+@contextmanager
+def managed() -> Iterator[None]:
+    yield
+
+
+@asynccontextmanager
+async def amanaged() -> AsyncIterator[None]:
+    yield
+
+
+def generator() -> Iterator[int]:
+    yield 1
+
+
+@pytest.mark.parametrize(
+    ("function", "got"),
+    [
+        (through(coroutine), "an awaitable"),
+        (through(generator), "a generator"),
+        (managed, "a context manager"),
+        (amanaged, "a context manager"),
+    ],
+    ids=["coroutine", "generator", "contextmanager", "asynccontextmanager"],
+)
+def test_a_call_whose_work_is_not_done_when_it_returns_is_refused(function: Any, got: str) -> None:
+    limited = limit("1 at once", name="unfinished")(function)
+    for _ in range(2):
+        with pytest.raises(ConfigError, match=got):
+            limited()
+    assert limited.limiter.peek(""), "the slot is released"
+
+
+def test_an_object_whose_call_is_a_generator_is_refused() -> None:
+    class Work:
+        def __call__(self) -> Iterator[int]:
+            yield 1
+
+    with pytest.raises(ConfigError, match="generator"):
+        limit("1 at once", name="work")(Work())
 
 
 def test_a_generator_is_no_call_that_ends() -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine
-from functools import wraps
 from contextlib import _AsyncGeneratorContextManager, _GeneratorContextManager
+from functools import wraps
 from inspect import isasyncgen, isawaitable, iscoroutine, isgenerator, isgeneratorfunction
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, cast, overload
 
@@ -141,7 +141,7 @@ def limit(
     return cast("Decorator", decorate)
 
 
-def _finished(result: Any, function: Callable[..., Any]) -> Any:
+def _finished(result: R, function: Callable[..., Any]) -> R:
     """The result of a call that held a slot; an error if its work has only begun, since the slot is released now."""
     if isawaitable(result):
         kind = "an awaitable"

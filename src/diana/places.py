@@ -16,7 +16,7 @@ import atexit
 import logging
 import sys
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable, Mapping
 from math import inf
 from os import getpid
 from queue import Empty, SimpleQueue
@@ -86,6 +86,7 @@ class Place:
         self.at = at
         self.degraded = degraded
         self.hold = charge[0].limit.unit_us / 1_000_000
+        """For how long, from `since`, the store keeps it."""
         self.since = monotonic()
         self.is_released = False
         self.is_renewing = False
@@ -105,9 +106,14 @@ class Place:
                         self.count_as_expired()
                     self.has_run_off = moment == 0
                     self.since = began
+                    self.hold = self.charge[0].limit.unit_us / 1_000_000
                     self.at = moment or self.at
         finally:
             self.is_renewing = False
+
+    def is_due(self) -> bool:
+        """It is to be renewed. After an edit, at the pace of the new hold."""
+        return monotonic() - self.since >= self.charge[0].limit.unit_us / 3_000_000
 
     def is_overdue(self) -> bool:
         return monotonic() - self.since >= self.hold
@@ -211,6 +217,16 @@ class Keeper:
         elif not place.is_renewing:
             account.give_back(place)
 
+    def use_edited(self, accounts: Container[Account], meters: Mapping[str, Meter]) -> None:
+        """The rules were edited: slots that are held are renewed under these meters from now on."""
+        for place in list(self._held):
+            _, key, cost = place.charge
+            meter = meters.get(place.charge[0].id)
+            if meter is not None and place.account in accounts:
+                place.charge = (meter, key, cost)
+                self._shortest = min(self._shortest, meter.limit.unit_us / 1_000_000)
+        self._queue.put([])
+
     def abandoned(self, places: list[Place]) -> None:
         self._queue.put(places)
 
@@ -303,9 +319,8 @@ class Keeper:
         return still_held(failed)
 
     def _renew(self) -> None:
-        now = monotonic()
         for place in list(self._held):
-            if now - place.since >= place.hold / 3:
+            if place.is_due():
                 try:
                     place.renew()
                 except Exception:  # of one store: the places in others are renewed all the same

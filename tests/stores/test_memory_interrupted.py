@@ -29,11 +29,11 @@ HOUSE = (
 NEVER_STRUCK = (
     "try:",
     "finally:",
-    "for _ in taken:",
-    "for _ in self._taken:",
+    "for locked in acquire:",
+    "for locked in self._acquiring:",
+    "if not locked:",
     "release()",
     "self._release()",
-    "with self._lock:",
 )
 """The interpreter looks for signals after calls and jumps back, not between taking the lock and the `try`, nor before its release."""
 

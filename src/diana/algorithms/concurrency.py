@@ -14,6 +14,9 @@ A state is a Log, like the sliding log's: a place is one entry, at a moment that
 newest, if that is of this very moment), and counts until its moment is `hold` old. So the moment is the place's name. Giving it back
 strikes that very entry out: done twice, the second finds nothing. Renewing moves the entry to now.
 
+An edit that shortens `hold` must not expire slots whose owners renew them at the old pace. So the new params know the former hold, which
+counts until the last slot that was acquired or renewed under it has expired.
+
 Rejected: a bare number of places taken (a process that dies takes its places with it, for ever), and a list of who holds one (a name for
 each on the wire, where a moment does).
 """
@@ -22,7 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from diana.core.contracts import Algorithm
 from diana.core.decision import NEVER, UNKNOWN
@@ -36,6 +39,13 @@ MOST_WAITING = 100
 """For a place of one key, unless `max_waiting` says otherwise."""
 
 
+class FormerHold(NamedTuple):
+    """The longer hold that an edit has replaced, and until when slots may have been acquired or renewed under it."""
+
+    hold_us: int
+    until_us: int
+
+
 @dataclass(frozen=True, slots=True)
 class PlaceParams:
     limit: int
@@ -45,15 +55,22 @@ class PlaceParams:
     max_wait_us: int = 0
     """For how long a request waits for a place; 0: it does not. Shells do the waiting."""
     max_waiting: int = MOST_WAITING
+    former: FormerHold | None = None
 
     @property
     def numbers(self) -> tuple[int, ...]:
-        return (self.limit, self.hold, self.retry)
+        own = (self.limit, self.hold, self.retry)
+        return own if self.former is None else (*own, *self.former)
+
+    def hold_at(self, now: int) -> int:
+        former = self.former
+        return self.hold if former is None or now >= former.until_us else former.hold_us
 
 
 LUA = """
 function(log, params, cost, now)
-  local most, hold, retry = unpack(params)
+  local most, hold, retry, former, ends = unpack(params)
+  if former and now < ends then hold = former end
   local moved = log.newest and log.newest - now > SECOND
   if moved then log.clamp(now) end
   log.drop(now - hold)
@@ -70,7 +87,8 @@ end
 
 LUA_REFUND = """
 function(log, params, cost, at, now)
-  local hold = params[2]
+  local hold, former, ends = params[2], params[4], params[5]
+  if former and now < ends then hold = former end
   if log.newest and log.newest - now > SECOND then log.clamp(now) end
   log.drop(now - hold)
   log.release(at, cost)
@@ -80,7 +98,8 @@ end
 
 LUA_RENEW = """
 function(log, params, cost, at, now)
-  local most, hold = params[1], params[2]
+  local most, hold, _, former, ends = unpack(params)
+  if former and now < ends then hold = former end
   if log.newest and log.newest - now > SECOND then log.clamp(now) end
   log.drop(now - hold)
   local before, moment = log.amount, 0
@@ -109,6 +128,7 @@ class Concurrency:
         retry: str | None = None,
         max_wait: str | None = None,
         max_waiting: int | None = None,
+        former_hold: FormerHold | None = None,
     ) -> PlaceParams:
         if limit.rpu > MOST_PLACES:
             raise ConfigError(
@@ -131,6 +151,7 @@ class Concurrency:
             _micros("retry", retry),
             _micros("max_wait", max_wait),
             MOST_WAITING if max_waiting is None else max_waiting,
+            former_hold,
         )
 
     keeps_log = True
@@ -146,10 +167,21 @@ class Concurrency:
         return limit._replace(rpu=max(1, limit.rpu * weight // nodes)), dict(options)
 
     @staticmethod
+    def options_after_edit(
+        options: Mapping[str, Any], params: PlaceParams, former: PlaceParams, now: int
+    ) -> Mapping[str, Any]:
+        """Slots acquired under a longer hold keep it until they are renewed under the new one, or expire."""
+        hold = former.hold_at(now)
+        if hold <= params.hold:
+            return options
+        return {**options, "former_hold": FormerHold(hold, now + hold)}
+
+    @staticmethod
     def decide(
         state: Log | None, params: PlaceParams, cost: int, now: int
     ) -> tuple[Log | None, tuple[bool, int, int, int, int]]:
-        most, hold = params.limit, params.hold
+        most = params.limit
+        hold = params.hold if params.former is None else params.hold_at(now)
         log = NO_LOG if state is None else state
         newest = log.newest
         if newest == NO_MOMENT:
@@ -174,7 +206,7 @@ class Concurrency:
     @staticmethod
     def moment_of(params: PlaceParams, outcome: tuple[bool, int, int, int, int], now: int) -> int:
         """It is the newest of all places, so it is the last to run off."""
-        return now + outcome[3] - params.hold
+        return now + outcome[3] - params.hold_at(now)
 
     @staticmethod
     def refund(state: Log, params: PlaceParams, cost: int, at: int, now: int) -> Log:
@@ -183,7 +215,7 @@ class Concurrency:
             state = state.clamped(now)
         elif newest == at and state.first == state.end and state.total - state.before <= cost:
             return NO_LOG  # it was the only one
-        return state.after(now - params.hold).strike(at, cost)
+        return state.after(now - params.hold_at(now)).strike(at, cost)
 
     @staticmethod
     def renew(
@@ -193,7 +225,7 @@ class Concurrency:
         log = NO_LOG if state is None else state
         if log.newest - now > SECOND_US:
             log = log.clamped(now)
-        log = log.after(now - params.hold)
+        log = log.after(now - params.hold_at(now))
         left = log.strike(at, cost)
         if left.amount == log.amount and left.amount + cost > params.limit:
             return log, 0

@@ -149,6 +149,15 @@ class PlacingInLua(LogInLua, Placing, Protocol):
     """`function(log, params, cost, at, now)`, which gives the log, when it may be forgotten, and the place's moment, or 0."""
 
 
+class EditAware(Protocol):
+    """An algorithm whose states depend on more of the limit than an edit may change at once says how a new limit counts at first."""
+
+    def options_after_edit(
+        self, options: Mapping[str, Any], params: Any, former: Any, now: int
+    ) -> Mapping[str, Any]:
+        """Options for `params` of a limit that replaces another, with the params `former`, on the same counters."""
+
+
 class Tiered(Protocol):
     """An algorithm may say how the tiers of a rule share a counter; without it, each has the params of its limit alone.
 

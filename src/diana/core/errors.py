@@ -5,6 +5,7 @@ DianaError
 ├── CostError       a cost that is no whole number from 0
 ├── KeyTypeError    a key that is no str
 ├── PatienceError   a timeout that is no number of seconds from 0
+├── ReentrancyError a limiter was called in a signal handler that had interrupted a call of it
 ├── StoreError      the store was asked for something that has no local answer
 │   └── SourceError   the rules cannot be had, or put, where they should be
 └── LimitExceeded   raised by @limit, hold and slot only; everywhere else a denial is a value
@@ -64,6 +65,19 @@ class KeyTypeError(DianaError, TypeError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.key,)
+
+
+class ReentrancyError(DianaError, RuntimeError):
+    """A signal handler, or a `__del__`, called a limiter while it had interrupted a call that holds the same store's lock."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "a limiter must not be called by a signal handler or a __del__ that has interrupted a call on the same store: "
+            "its lock is held until that call goes on; call it later, from the main program or another thread"
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), ()
 
 
 class PatienceError(DianaError, ValueError):

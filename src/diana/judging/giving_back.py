@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from diana.core.charge import charged_at
 from diana.core.contracts import Clock, Store
 from diana.core.decision import Decision
 from diana.core.limit import holds_places
+from diana.core.meter import Meter
 from diana.core.rule import Rule
 from diana.core.verdict import Verdict
 from diana.judging.charging import Charge
 from diana.judging.rule_stores import RuleStores
-from diana.places import Account, Held, Place, place_name
+from diana.places import Account, Held, Place, keeper_of_process, place_name
 from diana.stores import refund_verb
 from diana.waiting import Lines
 
@@ -64,6 +65,11 @@ class GivingBack:
     def held(self, verdict: Verdict) -> Held:
         """The places that an allowed request took, to be renewed and given back."""
         return Held(list(self._places_of(verdict)) if verdict.allowed else [])
+
+    def use_edited(self, meters: Mapping[str, Meter]) -> None:
+        """The rules were edited: slots that are held are renewed under these meters from now on."""
+        if meters:
+            keeper_of_process().use_edited(self.accounts, meters)
 
     def wake(self, verdict: Verdict) -> None:
         """Places were given back: who waits for one looks again."""

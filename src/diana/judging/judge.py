@@ -35,6 +35,7 @@ from diana.core.terms import (
 from diana.core.verdict import Verdict
 from diana.judging.charging import NO_IDENTITY, REFUSED_KEY, Charge, Charging
 from diana.judging.dropping import DROPPED, Dropping
+from diana.judging.edited_slots import meters_after_edit
 from diana.judging.giving_back import GivingBack, StoreCall
 from diana.judging.rule_stores import RuleStores
 from diana.places import Account
@@ -179,7 +180,9 @@ class Judge:
     def swap(self, policy: Policy) -> None:
         """Other rules from now on; who is being judged is judged by those it began with. What was counted stays."""
         self.stores.check_fits(policy)
+        edited = meters_after_edit(policy, self.policy, self.clock() if self.clock else wall_us())
         self.policy = policy
+        self.giving_back.use_edited(edited)
         self._apply_shedding()
         self.stores.warn_if_not_shared(policy)
 

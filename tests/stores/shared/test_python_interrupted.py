@@ -25,7 +25,8 @@ SECOND_US = 1_000_000
 NEVER_STRUCK = (
     "try:",
     "finally:",
-    "for _ in self._taken:",
+    "for locked in self._acquiring:",
+    "if not locked:",
     "for _ in lock.waited if longs[waiting] else lock.tried:",
     "self._release()",
     "lock.release()",

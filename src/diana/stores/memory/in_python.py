@@ -34,7 +34,7 @@ from diana.core.weigh import weigh
 from diana.stores.agenda import NO_TIME, SLOT_BITS, Agenda, Slot
 from diana.stores.clock import EPOCH_OFFSET_US, wall_us
 from diana.stores.crowd import Crowd
-from diana.stores.lock import fork_safe_lock
+from diana.stores.lock import acquiring, exclusive, fork_safe_lock, refuse_reentry
 
 MAX_KEYS = 1_000_000
 LONGEST_KEY = 512
@@ -110,9 +110,7 @@ class MemoryStore:
         self.all_of_process.add(self)
         self._keys = 0
         self._lock = fork_safe_lock()
-        # Taking the lock by a loop over its acquire costs half of a `with`; and unlike after a call of acquire(), no signal
-        # can strike between the taking and the `try`, which would leave it locked for ever.
-        self._taken, self._release = iter(self._lock.acquire, None), self._lock.release
+        self._acquiring, self._release = acquiring(self._lock), self._lock.release
         self._tables: dict[str, Table] = {}
         self._numbered: list[Table] = []
         self._unused: list[int] = []
@@ -141,13 +139,13 @@ class MemoryStore:
             )
         return checked_size(int(spelled[1] or MAX_KEYS))
 
+    @exclusive
     def bind(self, meter: Meter, clock: Clock | None = None) -> Take:
-        with self._lock:
-            self._begin(wall_us())
-            table = self._listed(self._table(meter))
-            table.bound = True
-            self._changing = False
-        taken, release = self._taken, self._release
+        self._begin(wall_us())
+        table = self._listed(self._table(meter))
+        table.bound = True
+        self._changing = False
+        acquire, release = self._acquiring, self._release
         states, get = table.states, table.states.get
         decide, params, limit = meter.decide, meter.params, meter.params.limit
 
@@ -155,7 +153,10 @@ class MemoryStore:
             """Charge the key; the Decision is true if it may pass."""
             if cost is not ONE:
                 cost = checked_cost(cost)
-            for _ in taken:
+            for locked in acquire:
+                if not locked:
+                    refuse_reentry(self)
+                    continue
                 try:
                     now = monotonic_ns() // 1_000 + EPOCH_OFFSET_US if clock is None else clock()
                     state = get(key)
@@ -177,12 +178,15 @@ class MemoryStore:
     def bind_refund(self, meter: Meter, clock: Clock | None = None) -> GiveBack:
         """The same for what is given back: of places, every one is."""
         self.bind(meter, clock)
-        taken, release = self._taken, self._release
+        acquire, release = self._acquiring, self._release
         states = self._tables[meter.id].states
         refund, params = meter.algorithm.refund, meter.params
 
         def give_back(key: str, cost: int, at: int) -> None:
-            for _ in taken:
+            for locked in acquire:
+                if not locked:
+                    refuse_reentry(self)
+                    continue
                 try:
                     now = monotonic_ns() // 1_000 + EPOCH_OFFSET_US if clock is None else clock()
                     kept: Kept = key if key in states else storable(key)
@@ -196,7 +200,10 @@ class MemoryStore:
         return give_back
 
     def decide(self, charges: Charges, now: int | None = None) -> list[Decision]:
-        for _ in self._taken:
+        for locked in self._acquiring:
+            if not locked:
+                refuse_reentry(self)
+                continue
             try:
                 if now is None:
                     now = monotonic_ns() // 1_000 + EPOCH_OFFSET_US
@@ -211,6 +218,7 @@ class MemoryStore:
             break
         return decisions
 
+    @exclusive
     def decide_with(
         self, charges: Charges, now: int | None, elsewhere: Callable[[bool], bool]
     ) -> list[Decision]:
@@ -218,31 +226,31 @@ class MemoryStore:
 
         `elsewhere(denied)` charges there, unless it is denied here, and says whether all passed.
         """
-        with self._lock:
-            now = wall_us() if now is None else now
-            found = self._look_up(charges)
-            decisions, after = weigh(charges, found[2], now)
-            allowed = all(decisions)
-            if not elsewhere(not allowed) and allowed:
-                decisions = [
-                    decision._replace(outcome=meter.decide(state, meter.params, 0, now)[1])
-                    for decision, (meter, _, _), state in zip(
-                        decisions, charges, found[2], strict=True
-                    )
-                ]
-            else:
-                self._write_all(*found, after, now)
-            if now >= self._due:
-                self._tend(now)
-            return decisions
+        now = wall_us() if now is None else now
+        found = self._look_up(charges)
+        decisions, after = weigh(charges, found[2], now)
+        allowed = all(decisions)
+        if not elsewhere(not allowed) and allowed:
+            decisions = [
+                decision._replace(outcome=meter.decide(state, meter.params, 0, now)[1])
+                for decision, (meter, _, _), state in zip(decisions, charges, found[2], strict=True)
+            ]
+        else:
+            self._write_all(*found, after, now)
+        if now >= self._due:
+            self._tend(now)
+        return decisions
 
+    @exclusive
     def peek(self, charges: Charges, now: int | None = None) -> list[Decision]:
-        with self._lock:
-            _, _, states = self._look_up(charges)
-            return weigh(charges, states, wall_us() if now is None else now)[0]
+        _, _, states = self._look_up(charges)
+        return weigh(charges, states, wall_us() if now is None else now)[0]
 
     def refund(self, charges: Charges, at: int, now: int | None = None) -> None:
-        for _ in self._taken:
+        for locked in self._acquiring:
+            if not locked:
+                refuse_reentry(self)
+                continue
             try:
                 if now is None:
                     now = monotonic_ns() // 1_000 + EPOCH_OFFSET_US
@@ -260,33 +268,33 @@ class MemoryStore:
                 self._release()
             break
 
+    @exclusive
     def renew(self, charge: tuple[Meter, str, int], at: int, now: int | None = None) -> int:
         meter, key, cost = charge
         algorithm: Any = meter.algorithm
-        with self._lock:
-            now = wall_us() if now is None else now
-            table, kept = self._table(meter), storable(key)
-            before = table.states.get(kept)
-            after, moment = algorithm.renew(before, meter.params, cost, at, now)
-            if moment:
-                self._write(table, kept, after, now)
+        now = wall_us() if now is None else now
+        table, kept = self._table(meter), storable(key)
+        before = table.states.get(kept)
+        after, moment = algorithm.renew(before, meter.params, cost, at, now)
+        if moment:
+            self._write(table, kept, after, now)
         return int(moment)
 
+    @exclusive
     def reset(self, meter: Meter, key: str) -> None:
-        with self._lock:
-            states = self._table(meter).states
-            kept = storable(key)
-            if kept in states:
-                states[kept] = None
+        states = self._table(meter).states
+        kept = storable(key)
+        if kept in states:
+            states[kept] = None
 
+    @exclusive
     def clear(self) -> None:
         """Forget every key."""
-        with self._lock:
-            for table in self._tables.values():
-                table.clear()
-            self._mend(wall_us())
-            self._plan()
-            self._changing = False
+        for table in self._tables.values():
+            table.clear()
+        self._mend(wall_us())
+        self._plan()
+        self._changing = False
 
     def close(self) -> None:
         """Nothing is held but memory."""

@@ -26,6 +26,7 @@ from diana.core.errors import ConfigError, KeyTypeError
 from diana.core.log import Log
 from diana.core.meter import Meter
 from diana.core.weigh import weigh
+from diana.stores.lock import acquiring, refuse_reentry
 from diana.stores.shared.layout import EVICTIONS, GENERATION, KEYS, LINE, MOST_LIMITS, USED, Layout
 from diana.stores.shared.slot_log import MOST_ENTRIES, SlotLogs, slots_of_log
 from diana.stores.shared.table import (
@@ -98,7 +99,7 @@ class PythonZone:
         self._lock = ZoneLock(layout, file.descriptor)
         self._waiting = layout.waiting
         # A loop over acquire: no signal can strike between the taking and the `try`.
-        self._taken, self._release = iter(file.lock.acquire, None), file.lock.release
+        self._acquiring, self._release = acquiring(file.lock), file.lock.release
 
     @staticmethod
     def lay_out(mapping: mmap) -> None:
@@ -178,7 +179,10 @@ class PythonZone:
         longs, undo_count, waiting = self._layout.longs, self._layout.undo_count, self._waiting
         lock, emptied, entered = self._lock, False, False
         while True:
-            for _ in self._taken:
+            for locked in self._acquiring:
+                if not locked:
+                    refuse_reentry(self)
+                    continue
                 try:
                     for _ in lock.waited if longs[waiting] else lock.tried:
                         try:
