@@ -51,6 +51,7 @@ def test_the_names_are_these() -> None:
         "Edition",
         "Factor",
         "Filter",
+        "GatewayWorkers",
         "Identity",
         "InLua",
         "Level",

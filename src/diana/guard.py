@@ -91,6 +91,11 @@ class _PolicyGuard:
         return self._judge.shares.share
 
     @property
+    def zone_name(self) -> str | None:
+        """The name of the shared memory in which rules of scope local count; None if they count in this process."""
+        return getattr(self._judge.local, "zone_name", None)
+
+    @property
     def counts_for_machine(self) -> bool:
         """Rules of scope local count for all processes of this machine together."""
         return self._judge.local.shared

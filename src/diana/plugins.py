@@ -29,7 +29,7 @@ from diana.core.decision import NEVER, UNKNOWN, Decision, Outcome
 from diana.core.division import divided, slowed
 from diana.core.duration import SECOND_US
 from diana.core.errors import ConfigError, SourceError, StoreError
-from diana.core.filter import App, Filter, Wrap
+from diana.core.filter import App, Filter, GatewayWorkers, Wrap
 from diana.core.limit import Limit, Places
 from diana.core.log import NO_LOG, Log, log_of
 from diana.core.meter import Meter, meter_from_limit
@@ -63,6 +63,7 @@ __all__ = [
     "Edition",
     "Factor",
     "Filter",
+    "GatewayWorkers",
     "Identity",
     "InLua",
     "Level",

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from diana.gateway.connection import LAST_REQUEST_SECONDS
+from diana.gateway.filters.signature import signature_lines
 from diana.stores.shared.zone_file import path_of_zone
 from tests.gateway.upstreams import (
     HEEDING,
@@ -24,6 +25,9 @@ from tests.gateway.upstreams import (
     ask,
     connected,
     get,
+    lines_of,
+    read_exactly,
+    read_head,
     says,
     status_of,
     to_the_end,
@@ -35,6 +39,7 @@ from tests.shake.processes import state_of
 LIMIT = 60
 RULES = "limits: [{url: /, rules: [{name: ours, unit: 8760h, rpu: %d, status: 429}]}]"
 SECONDS = 3 * PATIENCE
+SECRET = "correct horse battery staple"
 
 
 class Gateway:
@@ -130,8 +135,12 @@ def test_a_worker_that_dies_is_replaced_and_the_count_stays(start: Start) -> Non
     assert gateway.process.returncode == 0
 
 
-def test_a_hangup_replaces_them_one_by_one_and_no_request_is_refused(start: Start) -> None:
-    gateway = start("--sample", "--workers", "2", "--no-access-log")
+def test_a_hangup_replaces_them_one_by_one_and_no_request_is_refused(
+    start: Start, tmp_path: Path
+) -> None:
+    rules = tmp_path / "reads.yaml"
+    rules.write_text((RULES % LIMIT).replace("url: /,", "url: /, methods: [GET],"))
+    gateway = start("--sample", "--workers", "2", "--no-access-log", rules=rules)
     before, done = gateway.workers(), False
     found: Counter[int] = Counter()
 
@@ -146,8 +155,31 @@ def test_a_hangup_replaces_them_one_by_one_and_no_request_is_refused(start: Star
             if answer or took < LAST_REQUEST_SECONDS / 2:
                 found[status_of(answer)] += 1
 
-    with ThreadPoolExecutor(1) as pool:
+    def keep_posting() -> int:
+        """On one connection after the other, each until a response closes it; how many were closed by a response.
+
+        A POST may not be repeated by its client, so a worker that ends gives it a moment to arrive on an idle connection.
+        """
+        closed = 0
+        while not done:
+            with connected(gateway.port) as client:
+                closes, answered = False, time.monotonic()
+                while not done and not closes:
+                    took = time.monotonic() - answered
+                    client.sendall(get("/", "Content-Length: 0", method="POST"))
+                    head = read_head(client)
+                    if not head:
+                        # A client that stands still between two requests may find the connection closed.
+                        assert took > LAST_REQUEST_SECONDS / 2, "a POST was not answered"
+                        break
+                    read_exactly(client, int(dict(lines_of(head))["content-length"]))
+                    closes, answered = b"connection: close" in head.lower(), time.monotonic()
+                    closed += closes
+        return closed
+
+    with ThreadPoolExecutor(5) as pool:
         asking = pool.submit(keep_asking)
+        posting = [pool.submit(keep_posting) for _ in range(4)]
         gateway.process.send_signal(signal.SIGHUP)
 
         def all_replaced() -> bool:
@@ -157,6 +189,7 @@ def test_a_hangup_replaces_them_one_by_one_and_no_request_is_refused(start: Star
         until(all_replaced, "both are replaced", within=SECONDS)
         done = True
         asking.result()
+        assert sum(one.result() for one in posting) > 0
     found += gateway.ask_often(LIMIT)
     assert set(found) == {200, 429}
     assert found[200] == LIMIT
@@ -190,6 +223,28 @@ def test_each_counts_by_itself_if_it_is_told_so(start: Start) -> None:
     gateway = start("--sample", "--workers", "2", "--no-access-log", "--local-store", "memory://")
     until(lambda: gateway.ask_often(2 * LIMIT)[200] == 0, "both are used up", within=SECONDS)
     assert not path_of_zone(gateway.zone).exists()
+
+
+def test_a_signed_request_passes_once_through_all_workers(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("APP_KEY", SECRET)
+    rules = tmp_path / "signed.yaml"
+    rules.write_text(f"filters: [signature: {{keys: {{app: env APP_KEY}}}}]\n{RULES % LIMIT}")
+    gateway = start("--sample", "--no-access-log", "--workers", "3", rules=rules)
+    signed = signature_lines("app", SECRET.encode(), "GET", "/", time.time_ns() // 1_000)
+    request = get("/", *(f"{name}: {value}" for name, value in signed.items()))
+    statuses = Counter(status_of(ask(gateway.port, request, SECONDS)) for _ in range(30))
+    assert statuses == {200: 1, 401: 29}
+    options = ["--sample", "--rules", str(rules), "--workers", "3", "--local-store", "memory://"]
+    alone = subprocess.run(
+        [sys.executable, "-m", "diana", "gateway", "--bind", "127.0.0.1:0", *options],
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+    )
+    assert (alone.returncode, alone.stdout) == (1, "")
+    assert "local_store must be shared://NAME" in alone.stderr
 
 
 def test_workers_that_cannot_start_are_said_so_once(tmp_path: Path) -> None:

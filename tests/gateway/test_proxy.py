@@ -351,6 +351,12 @@ FAILURES: dict[str, tuple[Behave, int]] = {
     "its lines are none": (says(HELLO.replace(b"\r\n\r\n", b"\r\nX: a\x01b\r\n\r\n")), 502),
     "its names are none": (says(HELLO.replace(b"\r\n\r\n", b"\r\nX (y): a\r\n\r\n")), 502),
     "it has two lengths": (says(HELLO.replace(b"\r\n\r\n", b"\r\nContent-Length: 4\r\n\r\n")), 502),
+    "its transfer coding is not chunked": (
+        says(
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n2\r\n\x1f\x8b\r\n0\r\n\r\n"
+        ),
+        502,
+    ),
     "it is silent": (is_silent, 504),
 }
 

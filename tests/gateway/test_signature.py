@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from diana.core.address import Proxies
-from diana.gateway.filters.signature import REPLAYED, Replays, Signature, signature_lines
+from diana.gateway.filters.replay_memory import ProcessReplays
+from diana.gateway.filters.signature import Signature, signature_lines
 from diana.gateway.proxy import Proxy
 from diana.gateway.upstream import upstream_from_url
 from diana.testing import FakeClock
@@ -49,7 +50,7 @@ def signed_service(
     clock = FakeClock(NOW)
     with upstream(behave) as service:
         proxy = Proxy(upstream_from_url(service.url), Proxies())
-        app = Signature(proxy, {b"app": SECRET}, WINDOW, clock=clock, most_remembered=most)
+        app = Signature(proxy, {b"app": SECRET}, WINDOW, clock=clock, replays=ProcessReplays(most))
         with listening(app) as port:
             yield port, service, clock
 
@@ -157,15 +158,6 @@ def test_what_is_remembered_is_bounded_and_forgotten_when_it_is_too_old_anyway()
         assert status_of(ask(port, requests[0])) == 401  # still known
         clock.advance(301)
         assert status_of(ask(port, get("/", *lines(at=clock())))) == 200
-
-
-def test_replays_are_known_to_the_last_microsecond_of_their_window() -> None:
-    replays = Replays(10)
-    assert replays.add(b"late", 200, 0) is None
-    assert replays.add(b"early", 100, 0) is None
-    assert replays.add(b"early", 100, 100) is REPLAYED
-    assert replays.add(b"early", 150, 101) is None
-    assert replays.add(b"late", 200, 200) is REPLAYED
 
 
 @pytest.mark.parametrize("where", ["env", "file"])

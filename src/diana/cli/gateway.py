@@ -13,6 +13,7 @@ import click
 
 from diana.core.duration import micros_from_spelling
 from diana.core.errors import ConfigError, SourceError, StoreError
+from diana.core.filter import GatewayWorkers
 from diana.core.policy import Policy, Settings
 from diana.guard import AsyncGuard
 from diana.sources import is_url
@@ -197,6 +198,7 @@ def gateway(
                 allow_underscore=list(allow_underscore),
                 tune_process=tune_process,
                 access_log=access_log,
+                workers=workers,
             )
             app, bounds = running.prepared(options, guard, sys.stdout)
         except ConfigError as error:
@@ -232,7 +234,9 @@ def _local_store(
     host, port = listening.getsockname()[:2]
     name = f"gateway-{host.replace(':', '_')}-{port}"
     if bind[1] == 0:
-        stack.callback(_remove_zone, name)  # nobody will come back for it
+        # No later gateway opens them again.
+        stack.callback(_remove_zone, name)
+        stack.callback(_remove_zone, GatewayWorkers(workers, name).name("signatures"))
     return f"shared://{name}"
 
 

@@ -7,6 +7,7 @@ app that it was wrapped around; what it does not know (`lifespan`, kinds of scop
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from hashlib import sha256
 from typing import Any, NamedTuple
 
 from diana.core.address import Proxies
@@ -19,7 +20,27 @@ App = Callable[
     Awaitable[None],
 ]
 """ASGI: `await app(scope, receive, send)`."""
-Wrap = Callable[[App], App]
+Wrap = Callable[..., App]
+"""`wrap(app)`; of a filter that takes the workers, `wrap(app, workers)`."""
+
+
+class GatewayWorkers(NamedTuple):
+    """The processes that serve one gateway, for a filter that remembers something for all of them."""
+
+    processes: int = 1
+    zone: str | None = None
+    """The name of the shared memory in which they count; None: each process counts alone."""
+
+    def name(self, purpose: str) -> str:
+        """The name of another shared memory beside that one."""
+        name = f"{self.zone}-{purpose}"
+        if len(name) <= LONGEST_ZONE_NAME:
+            return name
+        return f"{sha256(name.encode()).hexdigest()[:32]}-{purpose}"
+
+
+LONGEST_ZONE_NAME = 64
+ALONE = GatewayWorkers()
 
 
 class Filter(NamedTuple):
@@ -32,6 +53,8 @@ class Filter(NamedTuple):
     """
     options: tuple[str, ...] = ()
     """Their names. Values are texts, whole numbers, true or false, and lists and mappings of them."""
+    takes_workers: bool = False
+    """What `make` returns is called with the gateway's GatewayWorkers, too."""
 
 
 class FilterLine(NamedTuple):
@@ -41,11 +64,12 @@ class FilterLine(NamedTuple):
     options: Mapping[str, Any]
     wrap: Wrap
     place: Place | None = None
+    takes_workers: bool = False
 
-    def around(self, app: App) -> App:
-        """The app behind this filter; what is wrong with it now is told with its place."""
+    def around(self, app: App, workers: GatewayWorkers = ALONE) -> App:
+        """The app behind this filter; an error that is found now has the filter's position."""
         try:
-            return self.wrap(app)
+            return self.wrap(app, workers) if self.takes_workers else self.wrap(app)
         except ConfigError as error:
             if self.place is None or error.line is not None:
                 raise
@@ -62,4 +86,4 @@ def made(
     proxies: Proxies,
     place: Place | None = None,
 ) -> FilterLine:
-    return FilterLine(name, options, kind.make(proxies, **options), place)
+    return FilterLine(name, options, kind.make(proxies, **options), place, kind.takes_workers)

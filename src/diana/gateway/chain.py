@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from diana.core.filter import GatewayWorkers
 from diana.gateway.access_log import AccessLog, Stream
 from diana.gateway.bounds import DEFAULT, Bounds
 from diana.gateway.proxy import Proxy
@@ -16,11 +17,12 @@ def gateway(
     *,
     access_log: Stream | None = None,
     bounds: Bounds = DEFAULT,
+    workers: int = 1,
 ) -> App:
     """An ASGI app that any server can run; `serve` runs it on one that is set up for it. The guard is closed by whoever made it."""
     settings = guard.policy.settings
     app: App = Proxy(upstream, settings.proxies, bounds=bounds)
     for line in reversed(settings.filters):
-        app = line.around(app)
+        app = line.around(app, GatewayWorkers(workers, guard.zone_name))
     app = RateLimitMiddleware(app, guard=guard)
     return app if access_log is None else AccessLog(app, access_log, settings.proxies)

@@ -96,8 +96,9 @@ class ClientConnection(HttpToolsProtocol):
             self._take(memoryview(b"".join((self._unread, data)) if self._unread else data))
 
     def shutdown(self) -> None:
-        """The gateway ends. A connection that was taken here may be bringing its request right now: it is given a moment to arrive."""
-        if self.cycle is None or self._part is Part.HEAD:
+        """The gateway ends. A client that waits for nothing may be sending its next request right now: it is given a moment to arrive, so
+        that the response can close the connection. A POST that finds the connection closed may not be repeated."""
+        if self._part is Part.HEAD or self._unanswered() is None:
             self._is_ending = True
             self.loop.call_later(LAST_REQUEST_SECONDS, self._close_if_unused)
         else:

@@ -144,6 +144,9 @@ def response_lines(raw: Iterable[tuple[bytes, bytes]], status: int) -> list[tupl
         if name in HOP_BY_HOP:
             if name == b"connection":
                 connection.append(value)
+            elif name == b"transfer-encoding" and value.strip().lower() != b"chunked":
+                # Another coding is not undone here, and the client would not learn of it.
+                raise ValueError("a transfer coding other than chunked")
         elif name != b"content-length" or status not in BODILESS:
             lines.append((name, value))
     if _CONTROL.search(b"".join([value for _, value in lines])):

@@ -34,6 +34,7 @@ class GatewayOptions:
     allow_underscore: list[str]
     tune_process: bool
     access_log: bool
+    workers: int
 
 
 def prepared(options: GatewayOptions, guard: AsyncGuard, log: Stream) -> tuple[App, Bounds]:
@@ -51,9 +52,9 @@ def prepared(options: GatewayOptions, guard: AsyncGuard, log: Stream) -> tuple[A
         body_rate=options.body_rate,
         connections=most_connections(options.max_connections),
     )
-    return chain(
-        guard, target, access_log=log if options.access_log else None, bounds=bounds
-    ), bounds
+    access_log = log if options.access_log else None
+    app = chain(guard, target, access_log=access_log, bounds=bounds, workers=options.workers)
+    return app, bounds
 
 
 def serve(

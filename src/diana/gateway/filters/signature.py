@@ -17,8 +17,9 @@ A client sends three lines, and a fourth if there is a body:
     1700000000.250000
     sha-256=:<base64>:                          as it is sent; empty without a body, and without the line
 
-The time must be within `window` of ours, before or after; no signature passes twice. The body is hashed while it passes, and its last byte
-is held back until the digest is right, so that the upstream never gets a whole body that nobody signed.
+The time must be within `window` of ours, before or after; no signature passes twice, whichever worker gets it. The
+body is hashed while it passes, and its last byte is held back until the digest is right, so that the upstream never gets a whole body
+that was not signed.
 """
 
 from __future__ import annotations
@@ -29,7 +30,6 @@ import re
 from base64 import b64encode
 from collections.abc import Callable, Mapping
 from hashlib import sha256
-from heapq import heappop, heappush
 from pathlib import Path
 from time import time_ns
 from typing import Any
@@ -37,7 +37,8 @@ from typing import Any
 from diana.core.address import Proxies
 from diana.core.duration import micros_from_spelling
 from diana.core.errors import ConfigError, shown
-from diana.core.filter import Filter, Wrap
+from diana.core.filter import Filter, GatewayWorkers, Wrap
+from diana.gateway.filters.replay_memory import ProcessReplays, Replay, ReplayMemory, ZoneReplays
 from diana.gateway.headers import TELLS_LENGTH
 from diana.gateway.problem import Problem, answer, problem
 from diana.middleware.asgi import App, Message, Receive, Scope, Send
@@ -48,8 +49,6 @@ KEY, TIME, SIGNATURE, DIGEST = (
     b"x-signature",
     b"content-digest",
 )
-MOST_REMEMBERED = 1_000_000
-"""Signatures within the window. Only valid ones are remembered, so nobody without a secret can fill it."""
 SHORTEST_SECRET = 16
 
 _MOMENT = re.compile(rb"([0-9]{1,12})(?:\.([0-9]{1,6}))?")
@@ -60,6 +59,7 @@ STALE = problem(401, "This request was signed too long ago, or for later.", _CHA
 REPLAYED = problem(401, "This request was here before.", _CHALLENGE)
 OTHER_BODY = problem(400, "The body is not the one whose digest was signed.")
 FULL = problem(503, "Too many signed requests; please try again later.", (b"retry-after", b"60"))
+PROBLEMS = {Replay.REPEATED: REPLAYED, Replay.NO_ROOM: FULL}
 
 
 def digest_of(hashed: bytes) -> bytes:
@@ -68,27 +68,6 @@ def digest_of(hashed: bytes) -> bytes:
 
 
 EMPTY = digest_of(sha256().digest())
-
-
-class Replays:
-    """Signatures that must not come again, each as long as its time would still be accepted."""
-
-    def __init__(self, most: int = MOST_REMEMBERED) -> None:
-        self._most = most
-        self._known: set[bytes] = set()
-        self._ends: list[tuple[int, bytes]] = []
-
-    def add(self, signature: bytes, end_us: int, now_us: int) -> Problem | None:
-        """None if it is new."""
-        while self._ends and self._ends[0][0] < now_us:
-            self._known.discard(heappop(self._ends)[1])
-        if signature in self._known:
-            return REPLAYED
-        if len(self._known) >= self._most:
-            return FULL
-        self._known.add(signature)
-        heappush(self._ends, (end_us, signature))
-        return None
 
 
 class Signature:
@@ -101,14 +80,15 @@ class Signature:
         window_us: int = 300_000_000,
         *,
         clock: Callable[[], int] | None = None,
-        most_remembered: int = MOST_REMEMBERED,
+        replays: ReplayMemory | None = None,
     ) -> None:
+        """`replays`: where used signatures are remembered; without it, in this process alone."""
         self.app = app
         self._secrets = dict(secrets)
         self._nobody = os.urandom(32)
         self._window_us = window_us
         self._clock = clock or _now_us
-        self._replays = Replays(most_remembered)
+        self._replays = ProcessReplays() if replays is None else replays
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
@@ -165,7 +145,8 @@ class Signature:
         elif digest and not body and digest != EMPTY:
             # The body was left out on the way; the signature may still come with it.
             return b"", OTHER_BODY
-        return digest, self._replays.add(expected, at_us + self._window_us, now_us)
+        # Only valid signatures are remembered, so a client without a secret cannot fill the memory.
+        return digest, PROBLEMS.get(self._replays.add(expected, at_us + self._window_us, now_us))
 
 
 class _SignedBody:
@@ -236,11 +217,22 @@ def _signature(_: Proxies, *, keys: Any = None, window: Any = "5m") -> Wrap:
     except ConfigError as error:
         raise ConfigError(error.message, path="window") from None
 
-    def wrap(app: App) -> App:
+    def wrap(app: App, workers: GatewayWorkers) -> App:
         secrets = {name.encode(): _secret(name, where) for name, where in keys.items()}
-        return Signature(app, secrets, window_us)
+        return Signature(app, secrets, window_us, replays=_replays(workers))
 
     return wrap
+
+
+def _replays(workers: GatewayWorkers) -> ReplayMemory:
+    if workers.zone is not None:
+        return ZoneReplays(workers.name("signatures"))
+    if workers.processes > 1:
+        raise ConfigError(
+            "with several workers local_store must be shared://NAME, or each worker lets a signature pass once "
+            "(got memory://); remove local_store, or start one worker"
+        )
+    return ProcessReplays()
 
 
 def _secret(name: str, where: str) -> bytes:
@@ -262,4 +254,4 @@ def _secret(name: str, where: str) -> bytes:
     return secret
 
 
-signature = Filter(_signature, options=("keys", "window"))
+signature = Filter(_signature, options=("keys", "window"), takes_workers=True)

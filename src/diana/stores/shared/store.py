@@ -44,6 +44,7 @@ class SharedStore:
         self.file: ZoneFile = open_zone_file(
             name, made.kind, size, made.lay_out, getattr(made, "adopt", None)
         )
+        self.zone_name = name
         self.zone = zone = made(self.file)
         self.node = self.file.header.node.hex()
         """What this machine's zone is called among the nodes of a fleet."""

@@ -51,7 +51,7 @@ VERSION = 1
 """Of the layout, of either kind. Another one is never misread."""
 BODY = 4096
 """Where the kind's own layout begins."""
-KINDS = ("python", "native")
+KINDS = ("python", "native", "replays")
 DEFAULT_SIZE = 16 << 20
 SMALLEST_SIZE = 4 << 20
 LARGEST_SIZE = 64 << 30
