@@ -10,8 +10,12 @@ from typing import Any
 
 import pytest
 
+from diana import Guard, Request, Verdict
 from diana.core.address import Proxies
 from diana.gateway.access_log import AccessLog, quoted
+from diana.middleware.at_hand import VERDICT
+from diana.sources.rules import rules_from_bytes
+from diana.testing import FakeClock
 
 HOSTILE = [
     'x" 200 0 0.1ms "fake',
@@ -26,7 +30,11 @@ HOSTILE = [
 
 
 def logged(
-    headers: list[tuple[str, str]], peer: str = "203.0.113.9", *, fails: bool = False
+    headers: list[tuple[str, str]],
+    peer: str = "203.0.113.9",
+    *,
+    fails: bool = False,
+    verdict: Verdict | None = None,
 ) -> str:
     async def app(scope: Any, receive: Any, send: Any) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
@@ -40,7 +48,7 @@ def logged(
 
     written = io.StringIO()
     log = AccessLog(app, written, Proxies([ip_network("10.0.0.0/8")]))
-    scope = {
+    scope: dict[str, Any] = {
         "type": "http",
         "method": "GET",
         "http_version": "1.1",
@@ -49,6 +57,9 @@ def logged(
         "client": (peer, 1),
         "headers": [(name.encode(), value.encode("latin-1")) for name, value in headers],
     }
+
+    if verdict is not None:
+        scope[VERDICT] = verdict
 
     async def play() -> None:
         try:
@@ -71,7 +82,8 @@ def test_hostile_values_stay_in_their_quotes(value: str) -> None:
     start, _, agent = body.partition("ms ")
     assert start.split(" ", 1)[1].startswith('203.0.113.9 "GET /a?q=1 HTTP/1.1" 200 6 ')
     shown = value if len(value) <= 1_000 else value[:997] + "..."
-    assert json.loads(agent) == shown
+    assert agent.endswith(" -")
+    assert json.loads(agent.removesuffix(" -")) == shown
 
 
 @pytest.mark.parametrize(
@@ -88,7 +100,17 @@ def test_the_client_is_who_the_rules_take_it_for(peer: str, said: str, client: s
 
 
 def test_an_answer_that_broke_off_is_marked() -> None:
-    assert logged([], fails=True).endswith('ms "-" aborted\n')
+    assert logged([], fails=True).endswith('ms "-" - aborted\n')
+
+
+def test_the_outcome_and_the_rule_that_denied_are_named() -> None:
+    rules = rules_from_bytes(
+        b"limits: [{url: /, rules: [{name: 'say \"no\"', unit: day, rpu: 1}]}]"
+    )
+    guard = Guard(rules, clock=FakeClock())
+    request = Request("GET", "/", [])
+    assert logged([], verdict=guard.check(request)).endswith('"-" allowed\n')
+    assert logged([], verdict=guard.check(request)).endswith('"-" denied "say \\"no\\""\n')
 
 
 def test_ordinary_values_are_only_quoted() -> None:

@@ -93,7 +93,9 @@ def test_the_access_log_has_the_denied_too() -> None:
     lines = written.getvalue().splitlines()
     assert [line.split('" ')[1].split()[0] for line in lines] == ["200", "200", "503"]
     assert all('127.0.0.1 "GET /a?b HTTP/1.1" ' in line for line in lines)
-    assert all(line.endswith('ms "test/1"') for line in lines)
+    outcomes = [line.partition('ms "test/1" ')[2] for line in lines]
+    assert outcomes[:2] == ["allowed", "allowed"]
+    assert outcomes[2].startswith('denied "')
 
 
 FILTERS = "filters:\n{}\nlimits: [{{url: /, rules: [{{unit: second, rpu: 1}}]}}]\n"

@@ -107,7 +107,7 @@ def test_they_share_an_address_and_a_count_and_end_together(
     start: Start, number: signal.Signals
 ) -> None:
     with upstream(says(HELLO)) as service:
-        gateway = start("--upstream", service.url, "--workers", "3")
+        gateway = start("--upstream", service.url, "--workers", "3", "--no-denial-log")
         assert gateway.said.endswith(", with 3 workers.\n")
         workers = gateway.workers()
         assert len(workers) == 3

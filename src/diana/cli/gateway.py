@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import socket
 import sys
+from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import asdict
 from typing import Any
 
 import click
 
+from diana.core.contracts import Observer
 from diana.core.duration import micros_from_spelling
 from diana.core.errors import ConfigError, SourceError, StoreError
 from diana.core.filter import GatewayWorkers
@@ -18,6 +20,7 @@ from diana.core.policy import Policy, Settings
 from diana.guard import AsyncGuard
 from diana.sources import is_url
 from diana.sources.rules import load_rules
+from diana.telemetry.denial_log import CLIENTS
 
 TRY = """\
 Try:
@@ -130,6 +133,18 @@ def _address(_: click.Context, __: click.Parameter, value: str) -> tuple[str, in
 )
 @click.option("--access-log/--no-access-log", default=True, help="One line per request, on stdout.")
 @click.option(
+    "--denial-log/--no-denial-log",
+    default=True,
+    help="A line per denied request, at most 20 in ten seconds, on stderr.  [default: on]",
+)
+@click.option(
+    "--log-clients",
+    default="digest",
+    show_default=True,
+    type=click.Choice(CLIENTS),
+    help="How the denial log writes the key that a client was counted by.",
+)
+@click.option(
     "--workers",
     default=1,
     show_default=True,
@@ -154,6 +169,8 @@ def gateway(
     allow_underscore: tuple[str, ...],
     tune_process: bool,
     access_log: bool,
+    denial_log: bool,
+    log_clients: str,
     workers: int,
 ) -> None:
     """Forward requests to an upstream as the rules allow.
@@ -176,7 +193,8 @@ def gateway(
         try:
             listening = stack.enter_context(server.bound_socket(*bind))
             local_store = _local_store(local_store, rules, workers, bind, listening, stack)
-            guard = _guard(rules, store, local_store)
+            observers = running.observers_of_gateway(log_clients if denial_log else None)
+            guard = _guard(rules, store, local_store, observers)
             closing = stack.enter_context(ExitStack())
             closing.callback(lambda: asyncio.run(guard.close()))
             if sample:
@@ -198,6 +216,7 @@ def gateway(
                 allow_underscore=list(allow_underscore),
                 tune_process=tune_process,
                 access_log=access_log,
+                denial_log=log_clients if denial_log else None,
                 workers=workers,
             )
             app, bounds = running.prepared(options, guard, sys.stdout)
@@ -256,9 +275,11 @@ def _remove_zone(name: str) -> None:
         remove_zone_file(name)
 
 
-def _guard(rules: str, store: str | None, local_store: str | None) -> AsyncGuard:
+def _guard(
+    rules: str, store: str | None, local_store: str | None, observers: Sequence[Observer]
+) -> AsyncGuard:
     try:
-        return AsyncGuard.from_file(rules, store, local_store=local_store)
+        return AsyncGuard.from_file(rules, store, local_store=local_store, observers=observers)
     except (ConfigError, SourceError) as error:
         raise click.ClickException(f"these rules cannot be used:\n{error}") from None
 

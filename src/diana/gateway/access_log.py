@@ -1,9 +1,11 @@
 """One line per request, written when it is over.
 
-    2026-11-16T02:16:14Z 203.0.113.9 "GET /search?q=shoes HTTP/1.1" 200 5120 3.2ms "curl/8.5.0"
+    2026-11-16T02:16:14Z 203.0.113.9 "GET /search?q=shoes HTTP/1.1" 200 5120 3.2ms "curl/8.5.0" allowed
+    2026-11-16T02:16:15Z 203.0.113.9 "GET /search?q=shoes HTTP/1.1" 503 312 0.4ms "curl/8.5.0" denied "per address"
 
-When, who, what, the status, bytes of the body, how long, by which program. What a client chose stands in quotes, and is written with
-escapes wherever it could end the line, the quotes, or colour a terminal.
+Time, client, request, status, bytes of the body, duration, user agent, outcome (allowed, denied, shed; `-` if no rule was asked), and the
+rule that denied. What a client chose stands in quotes, and is written with escapes wherever it could end the line, the quotes, or color a
+terminal.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from typing import Protocol
 
 from diana.core.address import LONGEST, Proxies, ip_from_text
 from diana.middleware.asgi import App, Message, Receive, Scope, Send
+from diana.middleware.at_hand import VERDICT
 
 GATHER_SECONDS = 0.05
 """Lines are written together: one system call for all that come in so long."""
@@ -66,7 +69,7 @@ class AccessLog:
             note = "" if status else " gone"
         finally:
             seconds = time.perf_counter() - began
-            self._add(self._line(scope, status, size, seconds) + note)
+            self._add(f"{self._line(scope, status, size, seconds)} {_outcome(scope)}{note}")
         return None
 
     def write(self) -> None:
@@ -115,6 +118,15 @@ class AccessLog:
             address = None if peer is None else ip_from_text(peer[:LONGEST])
             return "-" if address is None else str(address)
         return peer or "-"
+
+
+def _outcome(scope: Scope) -> str:
+    verdict = scope.get(VERDICT)
+    if verdict is None:
+        return "-"
+    if verdict.denied_by is not None:
+        return f"denied {quoted(verdict.denied_by.name)}"
+    return "allowed" if verdict.allowed else "shed" if verdict.shed else "denied"
 
 
 def quoted(text: str) -> str:

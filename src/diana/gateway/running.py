@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from diana.core.contracts import Observer
 from diana.gateway import server
 from diana.gateway.access_log import Stream
 from diana.gateway.bounds import Bounds
@@ -16,6 +19,8 @@ from diana.gateway.upstream import upstream_from_url
 from diana.guard import AsyncGuard
 from diana.middleware.asgi import App
 from diana.sources.following.low_impact import may_tune_process
+from diana.telemetry.denial_log import DenialLog
+from diana.telemetry.denial_log import log as denials
 
 
 @dataclass(frozen=True)
@@ -34,6 +39,8 @@ class GatewayOptions:
     allow_underscore: list[str]
     tune_process: bool
     access_log: bool
+    denial_log: str | None
+    """How it writes clients; None: there is none."""
     workers: int
 
 
@@ -57,6 +64,19 @@ def prepared(options: GatewayOptions, guard: AsyncGuard, log: Stream) -> tuple[A
     return app, bounds
 
 
+def observers_of_gateway(denial_log: str | None) -> list[Observer]:
+    """Denied requests are logged on stderr."""
+    if denial_log is None:
+        return []
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(asctime)sZ %(message)s", "%Y-%m-%dT%H:%M:%S"))
+    handler.formatter.converter = time.gmtime  # type: ignore[union-attr]
+    denials.setLevel(logging.INFO)
+    denials.propagate = False
+    denials.handlers = [handler]
+    return [DenialLog(denial_log)]
+
+
 def serve(
     options: GatewayOptions,
     app: App,
@@ -77,7 +97,12 @@ def run_worker(
     announce: Callable[[], None],
     log: Stream,
 ) -> None:
-    guard = AsyncGuard.from_file(options.rules, options.store, local_store=options.local_store)
+    guard = AsyncGuard.from_file(
+        options.rules,
+        options.store,
+        local_store=options.local_store,
+        observers=observers_of_gateway(options.denial_log),
+    )
     try:
         app, bounds = prepared(options, guard, log)
         serve(options, app, bounds, listening, announce)
