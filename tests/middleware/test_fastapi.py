@@ -426,3 +426,36 @@ def test_an_actor_that_fails_is_in_the_verdict() -> None:
     (verdict,) = verdicts
     assert [repr(error) for error in verdict.identity_errors.values()] == ["KeyError('name')"]
     assert "finding its account failed: KeyError('name')" in verdict.explain()
+
+
+def test_a_body_of_the_limit_s_own() -> None:
+    app = FastAPI()
+    options: dict[str, Any] = {"body": "slow down", "status": 420, "clock": FakeClock()}
+
+    @app.get("/decorator")
+    @limited("1/hour", **options)
+    async def decorator() -> str:
+        return "hello"
+
+    @app.get("/dependency", dependencies=[Depends(RateLimit("1/hour", **options))])
+    async def dependency() -> str:
+        return "hello"
+
+    for path in ("/decorator", "/dependency"):
+        assert ask(app, path).status == 200
+        denied = ask(app, path)
+        assert (denied.status, denied.body) == (420, b"slow down")
+        assert denied.header("Retry-After") == "3600"
+
+
+def test_of_several_limits_the_tightest_one_s_numbers_are_told() -> None:
+    app = FastAPI()
+    rates = ("3/minute", "10/day")
+    for path, order in (("/one", rates), ("/two", rates[::-1])):
+        limits = [RateLimit(rate, headers=["ietf", "legacy"], clock=FakeClock()) for rate in order]
+        app.get(path, dependencies=[Depends(limit) for limit in limits])(lambda: "hello")
+        answer = ask(app, path)
+        assert answer.header("X-RateLimit-Limit") == "3"
+        assert answer.header("X-RateLimit-Remaining") == "2"
+        told = [line.split(";")[0] for line in answer.lines("RateLimit")]
+        assert told == [f'"{rate} by ip"' for rate in order]

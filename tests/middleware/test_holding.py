@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 from typing import Any
 from uuid import uuid4
 
@@ -15,7 +17,7 @@ from fastapi import Depends, FastAPI
 from flask import Flask
 from starlette.applications import Starlette
 from starlette.requests import Request as StarletteRequest
-from starlette.responses import PlainTextResponse, StreamingResponse
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 import diana.fastapi
@@ -26,6 +28,7 @@ from diana.asgi import RateLimitMiddleware as Asgi
 from diana.middleware.asgi import App, Message
 from diana.stores.shared.zone_file import remove_zone_file
 from diana.wsgi import RateLimitMiddleware as Wsgi
+from tests.middleware import django_site  # noqa: F401  # sets Django up
 from tests.middleware.calls import aask, ask, ask_wsgi, environ, hello, policy, scope
 from tests.servers.server import Server
 from tests.servers.waiting import until
@@ -419,8 +422,101 @@ def test_on_a_route_of_starlette() -> None:
     assert inner == [429] * 3
 
 
+def test_two_limits_on_a_stream_of_starlette_both_hold_their_slots() -> None:
+    inner: list[int] = []
+
+    def decorated(endpoint: Any) -> Any:
+        async def setting_a_header(request: StarletteRequest) -> Any:
+            response = await endpoint(request)
+            assert isinstance(response, Response)
+            response.headers["X-Own"] = "1"
+            response.status_code = response.status_code + 1
+            return response
+
+        return setting_a_header
+
+    def limited(outer: str, within: str, path: str) -> Route:
+        @diana.starlette.rate_limit(outer, name="outer")
+        @decorated
+        @diana.starlette.rate_limit(within, name="inner")
+        async def stream(request: StarletteRequest) -> Any:
+            async def body() -> Any:
+                yield b"a"
+                inner.append((await aask(app, path)).status)
+                yield b"b"
+
+            return StreamingResponse(body())
+
+        return Route(path, stream)
+
+    app = Starlette(
+        routes=[
+            limited("1 at once", "100 at once", "/outer"),
+            limited("100 at once", "1 at once", "/inner"),
+            limited("100/hour", "1 at once", "/rate"),
+        ]
+    )
+    for path in ("/outer", "/inner", "/rate"):
+        for _ in range(2):
+            answer = ask(app, path)
+            assert (answer.status, answer.body, answer.header("X-Own")) == (201, b"ab", "1")
+            assert [line.split(";")[0] for line in answer.lines("RateLimit")] == [
+                '"outer"',
+                '"inner"',
+            ]
+    assert inner == [429, 429, 430, 430, 430, 430]
+
+
+def test_a_response_of_starlette_that_a_decorator_replaces() -> None:
+    @diana.starlette.rate_limit("1 at once")
+    async def plain(request: StarletteRequest) -> Any:
+        return PlainTextResponse("plain")
+
+    async def replaced(request: StarletteRequest) -> Any:
+        response = await plain(request)
+        return PlainTextResponse("other", response.status_code)
+
+    app = Starlette(routes=[Route("/", replaced)])
+    for _ in range(3):
+        until(lambda: ask(app).status == 200, "it is released")
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_response_of_flask_that_the_app_replaces(fails: bool) -> None:
+    app = Flask(__name__)
+
+    @app.get("/")
+    @diana.flask.rate_limit("1 at once")
+    def stream() -> Any:
+        return app.response_class(iter(["a", "b"]))
+
+    @app.after_request
+    def replaced(response: Any) -> Any:
+        if fails and response.status_code == 200:
+            raise KeyError
+        return app.response_class(response.response, response.status_code)
+
+    client = app.test_client()
+    gc.disable()  # a slot that only the collector finds is lost for seconds
+    try:
+        for _ in range(3):
+            first = client.get("/")
+            assert first.status_code == (500 if fails else 200)
+            assert client.get("/").status_code == 429
+            first.close()
+        app.testing = fails
+        for _ in range(3):
+            with pytest.raises(KeyError) if fails else nullcontext():
+                client.get("/").close()
+    finally:
+        gc.enable()
+
+
 def test_where_nobody_tells_the_end_it_is_refused() -> None:
     import diana.litestar
+    import diana.rest_framework
 
     with pytest.raises(ConfigError, match="nobody tells when the answer has been sent"):
         diana.litestar.rate_limit("5 at once")
+    with pytest.raises(ConfigError, match="nobody tells when the answer has been sent"):
+        diana.rest_framework.rate_limit("5 at once")

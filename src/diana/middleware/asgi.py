@@ -342,7 +342,7 @@ def send_with(fields: Fields, send: Send) -> Send:
     def adding(message: Message) -> Awaitable[None]:
         if message["type"] in BEGINS_RESPONSE:
             own = message.get("headers") or ()
-            added = _not_twice(fields, own) if single else fields
+            added = not_twice(fields, own) if single else fields
             # Not in place: an app may send the same message again.
             message = {**message, "headers": [*own, *added]}
         return send(message)
@@ -364,7 +364,7 @@ def send_beside(fields: Fields, send: Send) -> Send:
     return adding
 
 
-def _not_twice(fields: Fields, own: Any) -> Fields:
+def not_twice(fields: Fields, own: Any) -> Fields:
     if any(name.lower().startswith(SINGLE) for name, _ in own):
         return [field for field in fields if not field[0].startswith(SINGLE)]
     return fields

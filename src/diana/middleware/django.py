@@ -31,7 +31,7 @@ from diana.middleware.at_hand import (
     checked_denied,
 )
 from diana.middleware.delay import WAITING, deny_instead
-from diana.middleware.holding import release_with
+from diana.middleware.django_slots import release_with_request
 from diana.middleware.identity import Finders, afind, find, is_async
 from diana.middleware.inside import enter_in_loop
 from diana.middleware.opening import RULES_FILE, open_guard
@@ -94,7 +94,8 @@ class RateLimitMiddleware:
                 return self._let_in(asked, guard, verdict, answers)
             held = guard.held(verdict)
             try:
-                return release_with(self._let_in(asked, guard, verdict, answers), held)
+                response = self._let_in(asked, guard, verdict, answers)
+                return release_with_request(asked, response, held)
             except BaseException:
                 held.release()
                 raise
@@ -147,7 +148,8 @@ class RateLimitMiddleware:
             return await self._alet_in(asked, guard, verdict, answers)
         held = guard.held(verdict)
         try:
-            return release_with(await self._alet_in(asked, guard, verdict, answers), held)
+            response = await self._alet_in(asked, guard, verdict, answers)
+            return release_with_request(asked, response, held)
         except BaseException:
             held.release()
             raise

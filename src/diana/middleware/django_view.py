@@ -23,9 +23,10 @@ from diana.middleware.django import (
     observers_setting,
     setting,
 )
-from diana.middleware.holding import release_with
+from diana.middleware.django_slots import release_with_request
 from diana.middleware.identity import Finders
 from diana.middleware.route import Checked, RouteLimit
+from diana.middleware.told import remember, remembered
 from diana.middleware.view import ViewLimits, marked
 from diana.middleware.wsgi import lines_from_fields
 
@@ -62,18 +63,20 @@ def _limited(view: Callable[..., Any], limit: RouteLimit, is_async: bool) -> Cal
         async def alimited(*args: Any, **kwargs: Any) -> Any:
             asked = _asked(args)
             checked = await acheck_request(limit, asked)
-            if checked.denial is None:
-                held = checked.held
-                if held is None:
-                    return add_fields(checked.fields, await view(*args, **kwargs))
-                try:
-                    response = await view(*args, **kwargs)
-                except BaseException:
+            is_outermost = remember(checked, asked.META)
+            if checked.denial is not None:
+                own = awaited(limit.denied)
+                return _refusal(asked, checked, own and await own(asked, checked.verdict))
+            held = checked.held
+            try:
+                response = await view(*args, **kwargs)
+            except BaseException:
+                if held is not None:
                     held.release()
-                    raise
-                return add_fields(checked.fields, release_with(response, held))
-            own = awaited(limit.denied)
-            return _refusal(asked, checked, own and await own(asked, checked.verdict))
+                raise
+            if held is not None:
+                release_with_request(asked, response, held)
+            return add_fields(remembered(asked.META), response) if is_outermost else response
 
         return alimited
 
@@ -81,28 +84,41 @@ def _limited(view: Callable[..., Any], limit: RouteLimit, is_async: bool) -> Cal
     def limited(*args: Any, **kwargs: Any) -> Any:
         asked = _asked(args)
         checked = check_request(limit, asked)
-        if checked.denial is None:
-            held = checked.held
-            if held is None:
-                return add_fields(checked.fields, view(*args, **kwargs))
-            try:
-                response = view(*args, **kwargs)
-            except BaseException:
+        is_outermost = remember(checked, asked.META)
+        if checked.denial is not None:
+            own = called(limit.denied)
+            return _refusal(asked, checked, own and own(asked, checked.verdict))
+        held = checked.held
+        try:
+            response = view(*args, **kwargs)
+        except BaseException:
+            if held is not None:
                 held.release()
-                raise
-            return add_fields(checked.fields, release_with(response, held))
-        own = called(limit.denied)
-        return _refusal(asked, checked, own and own(asked, checked.verdict))
+            raise
+        if held is not None:
+            release_with_request(asked, response, held)
+        return add_fields(remembered(asked.META), response) if is_outermost else response
 
     return limited
 
 
 def check_request(limit: RouteLimit, asked: HttpRequest, subject: Any = None) -> Checked:
     """Charge the request; `request.diana` is the verdict. A limit's own `actor` may look at another request around Django's."""
+    return _checked(limit, limit.check, asked, subject)
+
+
+def look_at_request(limit: RouteLimit, asked: HttpRequest, subject: Any = None) -> Checked:
+    """What `check_request` would say; nothing is charged."""
+    return _checked(limit, limit.look, asked, subject)
+
+
+def _checked(
+    limit: RouteLimit, check: Callable[..., Checked], asked: HttpRequest, subject: Any
+) -> Checked:
     _stand_in(asked)
     finders = _finders(limit, asked, called)
-    checked = limit.check(environ_request(asked), subject or asked, asked.META, finders)
-    asked.diana = asked.META.pop(VERDICT, None)
+    checked = check(environ_request(asked), subject or asked, asked.META, finders)
+    _keep_verdict(asked)
     return checked
 
 
@@ -110,8 +126,12 @@ async def acheck_request(limit: RouteLimit, asked: HttpRequest) -> Checked:
     _stand_in(asked)
     finders = _finders(limit, asked, awaited)
     checked = await limit.acheck(environ_request(asked), asked, asked.META, finders)
-    asked.diana = asked.META.pop(VERDICT, None)
+    _keep_verdict(asked)
     return checked
+
+
+def _keep_verdict(asked: HttpRequest) -> None:
+    asked.diana = asked.META.pop(VERDICT, getattr(asked, "diana", None))
 
 
 class SettingsGuard:

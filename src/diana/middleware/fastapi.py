@@ -31,11 +31,14 @@ from diana.middleware.asgi import TRY_AGAIN_LATER, ScopeRequest
 from diana.middleware.at_hand import MIDDLEWARE, Denied
 from diana.middleware.route import RouteLimit
 from diana.middleware.starlette import add_fields, response_from_denial
+from diana.middleware.told import combined
 from diana.middleware.view import ViewLimits, marked
 from diana.middleware.wsgi import lines_from_fields
 
 ENFORCED = "diana.enforced"
 """In the scope: what limits that ran before the body was read say, by limit."""
+TOLD = "diana.fastapi.fields"
+"""In the scope: the header lines of each dependency so far."""
 EXEMPT = "__diana_exempt__"
 ENDS = ("fastapi_inner_astack", "fastapi_middleware_astack")
 """In the scope: what is called when the answer has been sent; the second in older versions."""
@@ -60,7 +63,7 @@ class RateLimitExceeded(HTTPException):
 
 
 class _AnsweredByApp(RateLimitExceeded):
-    """The limit has a `denied` of its own, which answers without any handler of the app's."""
+    """The limit has a `denied` or a body of its own, which answers without any handler of the app's."""
 
 
 class RateLimit(RouteLimit):
@@ -79,7 +82,12 @@ class RateLimit(RouteLimit):
     async def __call__(self, connection: HTTPConnection, response: Response) -> Fields:
         early: dict[RateLimit, Fields] = connection.scope.get(ENFORCED, {})
         fields = early[self] if self in early else await self.enforce(connection)
-        add_fields(fields, response)
+        told: list[Fields] = connection.scope.setdefault(TOLD, [])
+        if told:  # of several limits, the numbers of the tightest one
+            before = combined(told)
+            response.raw_headers[:] = [line for line in response.raw_headers if line not in before]
+        told.append(fields)
+        add_fields(combined(told), response)
         return fields
 
     async def enforce(self, connection: HTTPConnection) -> Fields:
@@ -97,7 +105,7 @@ class RateLimit(RouteLimit):
             return fields
         if scope["type"] == "websocket":
             raise WebSocketException(TRY_AGAIN_LATER, "Too many requests")
-        if self.denied is not None:
+        if self.denied is not None or self.has_body:
             # Where Starlette looks for handlers of this request.
             handlers: dict[Any, Any] = (scope.get("starlette.exception_handlers") or [{}])[0]
             handlers.setdefault(_AnsweredByApp, answer)

@@ -7,17 +7,27 @@ from functools import wraps
 from inspect import iscoroutinefunction
 from typing import Any, TypeVar, cast
 
-from flask import Response, after_this_request, current_app, make_response, request
+from flask import (
+    Response,
+    after_this_request,
+    current_app,
+    make_response,
+    request,
+    request_finished,
+    request_tearing_down,
+)
 from flask.sansio.scaffold import Scaffold
 from flask.views import View
 
 from diana.core.errors import ConfigError
-from diana.middleware.answer import Fields
 from diana.middleware.at_hand import MIDDLEWARE, beside_own_words
 from diana.middleware.route import RouteLimit
+from diana.middleware.told import remember, remembered
 from diana.middleware.view import ViewLimits, marked
 from diana.middleware.wsgi import EnvironRequest, lines_from_fields, lines_to_add
-from diana.places import Held
+
+HELD = "diana.held"
+"""In the environ: the slots of this request, until there is a response with which to release them."""
 
 T = TypeVar("T")
 
@@ -70,12 +80,13 @@ def _denied_by(limit: RouteLimit) -> Response | None:
     """The answer to a denied request; None if it may pass."""
     environ = request.environ
     finders = getattr(environ.get(MIDDLEWARE), "finders", None)
-    verdict, denial, fields, held = limit.check(EnvironRequest(environ), request, environ, finders)
+    checked = limit.check(EnvironRequest(environ), request, environ, finders)
+    verdict, denial, _, held = checked
+    if remember(checked, environ):
+        after_this_request(_add_remembered)
     if denial is None:
         if held is not None:
-            _release_with_response(held)
-        if fields:
-            _add_to_response(fields)
+            environ.setdefault(HELD, []).append(held)
         return None
     own = None if limit.denied is None else limit.denied(request, verdict)
     if own is not None:
@@ -87,18 +98,21 @@ def _denied_by(limit: RouteLimit) -> Response | None:
     return Response(b"" if request.method == "HEAD" else denial.body, denial.status, lines)
 
 
-def _add_to_response(fields: Fields) -> None:
-    @after_this_request
-    def add(response: Response) -> Response:
-        for name, value in lines_to_add(fields, response.headers.keys()):
-            response.headers.add(name, value)
-        return response
+def _add_remembered(response: Response) -> Response:
+    for name, value in lines_to_add(remembered(request.environ), response.headers.keys()):
+        response.headers.add(name, value)
+    return response
 
 
-def _release_with_response(held: Held) -> None:
-    """Should there be none, because what the view raised is passed on, the place is given back with the request's own end."""
-
-    @after_this_request
-    def hold(response: Response) -> Response:
+@request_finished.connect
+def _release_with_response(_: Any, response: Response, **__: Any) -> None:
+    """The response that leaves: what the view returned may have been replaced by the app's `after_request`."""
+    for held in request.environ.pop(HELD, ()):
         response.call_on_close(held.release)
-        return response
+
+
+@request_tearing_down.connect
+def _release_without_response(_: Any, **__: Any) -> None:
+    """None has left: the view or an `after_request` raised."""
+    for held in request.environ.pop(HELD, ()):
+        held.release()

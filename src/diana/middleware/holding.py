@@ -36,17 +36,3 @@ def send_and_release(send: Send, held: Held) -> Send:
             held.release()
 
     return sending
-
-
-def release_with(response: Any, held: Held) -> Any:
-    """A response that has a `close`, as those of Django: places are given back with it."""
-    close = response.close
-
-    def close_and_release() -> None:
-        try:
-            close()
-        finally:
-            held.release()
-
-    response.close = close_and_release
-    return response

@@ -10,7 +10,7 @@ Several on one route are all or nothing: what earlier ones charged is given back
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, MutableMapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import count
@@ -66,6 +66,13 @@ def refuse_places(limit: RouteLimit, instead: str) -> None:
         raise ConfigError(
             f"this limit counts how many at once, and here nobody tells when the answer has been sent; {instead}"
         )
+
+
+def refuse_options(options: Mapping[str, Any], refused: Sequence[str], instead: str) -> None:
+    """Where the framework answers denied requests itself."""
+    for name in refused:
+        if options.get(name) is not None:
+            raise ConfigError(f"{name}= has no effect here; {instead}")
 
 
 class _Counting(NamedTuple):
@@ -139,6 +146,7 @@ class RouteLimit:
         }
         self._missing, self._scope, self._proxies = missing, scope, trusted_proxies
         self._status, self._headers, self._body = status, headers, body
+        self.has_body = body is not None
         self._apart = store is not None or clock is not None or bool(observers)
         policy = self._policy(Settings(), store is not None)
         guard = (
@@ -188,6 +196,26 @@ class RouteLimit:
         if verdict.delay:
             counting.timer.sleep(verdict.delay)
         return Checked(verdict, None, counting.answers.fields(verdict), held)
+
+    def look(
+        self,
+        request: Request,
+        asked: Any,
+        context: MutableMapping[str, Any],
+        finders: Finders | None = None,
+    ) -> Checked:
+        """What `check` would say; nothing is charged. For a framework that calls the limits behind one that has denied, too."""
+        counting = self._counting_at(context.get(MIDDLEWARE))
+        if counting is None:
+            return UNLIMITED
+        needed = self._needed(counting, request, finders)
+        subject = asked if self.finder is not None else request
+        request.identities = {kind: find(finder, subject) for kind, finder in needed.items()}
+        if self.functions:
+            request.found = self.functions.find(asked)
+        verdict = counting.guard.peek(request)
+        request.detach()
+        return Checked(verdict, None if verdict.allowed else counting.answers.denial(verdict), [])
 
     async def acheck(
         self,

@@ -16,10 +16,20 @@ from starlette.websockets import WebSocket
 from diana.core.errors import ConfigError
 from diana.core.verdict import Verdict
 from diana.middleware.answer import Denial, Fields
-from diana.middleware.asgi import SINGLE, TRY_AGAIN_LATER, ScopeRequest, send_with
+from diana.middleware.asgi import (
+    BEGINS_RESPONSE,
+    SINGLE,
+    TRY_AGAIN_LATER,
+    Message,
+    Scope,
+    ScopeRequest,
+    Send,
+    send_with,
+)
 from diana.middleware.at_hand import MIDDLEWARE, Denied, beside_own_words
 from diana.middleware.holding import send_and_release
 from diana.middleware.route import Checked, RouteLimit
+from diana.middleware.told import remember, remembered
 from diana.middleware.view import ViewLimits, marked
 from diana.places import Held
 
@@ -42,6 +52,7 @@ def rate_limit(limit: str, **options: Any) -> Callable[[F], F]:
         async def limited(*args: Any, **kwargs: Any) -> Any:
             connection = _connection(args, kwargs)
             checked = await check_connection(route_limit, connection)
+            is_outermost = remember(checked, connection.scope)
             if checked.denial is not None and checked.verdict is not None:
                 if isinstance(connection, WebSocket):
                     await connection.close(TRY_AGAIN_LATER, "Too many requests")
@@ -59,8 +70,8 @@ def rate_limit(limit: str, **options: Any) -> Callable[[F], F]:
                 if held is not None:
                     held.release()
                 raise
-            if isinstance(returned, Response):
-                add_fields(checked.fields, returned)
+            if is_outermost and isinstance(returned, Response):
+                add_fields(remembered(connection.scope), returned)
             return returned if held is None else release_behind(returned, held)
 
         return cast("F", marked(limited))
@@ -101,14 +112,26 @@ def add_fields(fields: Fields, response: Response) -> None:
 
 
 class _Releasing:
-    """A response, which Starlette calls as an app; places are given back behind its last piece."""
+    """Stands for a response and releases its slots behind its last piece. To decorators around the endpoint it is that response."""
+
+    __slots__ = ("_held", "_response")
 
     def __init__(self, response: Response, held: Held) -> None:
-        self._response = response
-        self._held = held
+        object.__setattr__(self, "_response", response)
+        object.__setattr__(self, "_held", held)
+
+    @property  # type: ignore[misc]  # a proxy is allowed to
+    def __class__(self) -> Any:
+        return type(self._response)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._response, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self._response, name, value)
+
+    def __delattr__(self, name: str) -> None:
+        delattr(self._response, name)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         with self._held as held:
@@ -135,9 +158,9 @@ def _limit_class(kind: type, limit: RouteLimit) -> type:
         else:
             connection = Request(self.scope, self.receive)
         checked = await check_connection(limit, connection)
+        if remember(checked, connection.scope) and checked.denial is None:
+            self.send = _send_remembered(connection.scope, self.send)
         if checked.denial is None or checked.verdict is None:
-            if checked.fields:
-                self.send = send_with(checked.fields, self.send)
             if checked.held is None:
                 await dispatch(self)
                 return
@@ -154,6 +177,16 @@ def _limit_class(kind: type, limit: RouteLimit) -> type:
 
     kind.dispatch = limited  # type: ignore[method-assign]
     return kind
+
+
+def _send_remembered(scope: Scope, send: Send) -> Send:
+    """`send` that adds the header lines of this limit and of those on methods where the response begins."""
+
+    def adding(message: Message) -> Awaitable[None]:
+        fields = remembered(scope) if message["type"] in BEGINS_RESPONSE else []
+        return (send_with(fields, send) if fields else send)(message)
+
+    return adding
 
 
 def _connection(args: tuple[Any, ...], kwargs: dict[str, Any]) -> HTTPConnection:
