@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
+from litestar import Litestar
 from litestar.connection import ASGIConnection
 from litestar.exceptions import HTTPException, WebSocketException
 from litestar.handlers import BaseRouteHandler
+from litestar.routes import HTTPRoute
 from litestar.types import Guard, Message, Scope
 
 from diana.core.verdict import Verdict
 from diana.middleware.answer import Denial, detail_of, seconds_without_header
-from diana.middleware.asgi import BEGINS_RESPONSE, TRY_AGAIN_LATER, ScopeRequest
+from diana.middleware.asgi import BEGINS_RESPONSE, TRY_AGAIN_LATER, ScopeRequest, not_twice
 from diana.middleware.at_hand import MIDDLEWARE
-from diana.middleware.route import RouteLimit, refuse_places
-from diana.middleware.view import ViewLimits
+from diana.middleware.route import RouteLimit, refuse_options, refuse_places
+from diana.middleware.told import remember, remembered
+from diana.middleware.view import ViewLimits, name_of_view, view_identity
 from diana.middleware.wsgi import lines_from_fields
 
-FIELDS = "diana.fields"
-"""In the scope: header lines for an allowed answer."""
+ADDED = "diana.added"
+"""In the message that begins a response: the header lines that were added to it."""
+IS_LIMIT = "__diana_is_limit__"
+"""On a guard that is a limit."""
 
 
 class RateLimitExceeded(HTTPException):
@@ -41,32 +46,81 @@ def rate_limit(limit: str, **options: Any) -> Guard:
     Each handler counts by itself, unless `name` says that all of that name count together. A denied call is answered by Litestar; for
     header lines in allowed answers write `Litestar(…, before_send=[add_headers])`.
     """
+    refuse_options(
+        options,
+        ("body", "denied"),
+        "Litestar answers RateLimitExceeded; write an exception handler for it: its denial is Diana's own response",
+    )
     limits = ViewLimits(RouteLimit, limit, options)
     refuse_places(
         RouteLimit(limit, **{**options, "store": None}),
         "write a rule with algo: C, and put the middleware around the app",
     )
 
+    counters: dict[Any, str] = {}
+
     async def guard(
         connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler
     ) -> None:
         scope: Any = connection.scope
         finders = getattr(scope.get(MIDDLEWARE), "finders", None)
-        view: Any = handler.fn
-        checked = await limits.of(view).acheck(ScopeRequest(scope), connection, scope, finders)
+        view = (connection.app, view_identity(handler.fn))
+        counter = counters.get(view)
+        if counter is None:
+            counter = counters[view] = _counter(guard, connection.app, handler)
+        own = limits.under(counter)
+        checked = await own.acheck(ScopeRequest(scope), connection, scope, finders)
+        remember(checked, scope)
         if checked.denial is None or checked.verdict is None:
-            scope.setdefault(FIELDS, []).extend(checked.fields)
-        elif scope["type"] == "websocket":
+            return
+        if scope["type"] == "websocket":
             raise WebSocketException(detail="Too many requests", code=TRY_AGAIN_LATER)
-        else:
-            raise RateLimitExceeded(checked.denial, checked.verdict)
+        raise RateLimitExceeded(checked.denial, checked.verdict)
 
+    setattr(guard, IS_LIMIT, True)
     return guard
 
 
 async def add_headers(message: Message, scope: Scope) -> None:
     """`Litestar(…, before_send=[add_headers])`: what is left, in the header lines of allowed answers."""
     said: Any = message
-    fields: Any = scope.get(FIELDS)
-    if fields and said["type"] in BEGINS_RESPONSE:
-        said["headers"] = [*(said.get("headers") or ()), *fields]
+    if said["type"] not in BEGINS_RESPONSE:
+        return
+    own = list(said.get("headers") or ())
+    # A response cache keeps the message as it is changed here, and sends it again to other clients.
+    for name, value in said.pop(ADDED, ()):
+        line = next((one for one in own if one[0] == name and one[1] == value), None)
+        if line is not None:
+            own.remove(line)
+    fields = not_twice(remembered(cast("dict[str, Any]", scope)), own)
+    if fields and getattr(scope.get("route_handler"), "cache", False):
+        said[ADDED] = fields
+    said["headers"] = [*own, *fields]
+
+
+def _counter(guard: Any, app: Litestar, handler: BaseRouteHandler) -> str:
+    """The handler's name. Handlers of one name are numbered in the order of their paths, and so are the limits of one handler: it is
+    the same in every process, whichever is called first."""
+    name = name_of_view(handler.fn)
+    alike = _handlers_of_name(app, name)
+    number = alike.index(view_identity(handler.fn)) + 1
+    if number > 1:
+        name = f"{name} #{number}"
+    limits = [one for one in handler.resolve_guards() if hasattr(one, IS_LIMIT)]
+    place = limits.index(guard) + 1
+    return f"{name} {place}" if place > 1 else name
+
+
+def _handlers_of_name(app: Litestar, name: str) -> list[Any]:
+    found: list[Any] = []
+    for route in sorted(app.routes, key=lambda route: route.path):
+        own = route.route_handlers if isinstance(route, HTTPRoute) else [route.route_handler]
+        for handler in sorted(own, key=_methods):
+            identity = view_identity(handler.fn)
+            if name_of_view(handler.fn) == name and identity not in found:
+                found.append(identity)
+    return found
+
+
+def _methods(handler: Any) -> list[str]:
+    return sorted(getattr(handler, "http_methods", ()))
