@@ -1,22 +1,37 @@
-"""Throttle classes for Django REST framework: `throttle_classes = [rate_limit("10/minute")]`."""
+"""Throttle classes for Django REST framework: `throttle_classes = [rate_limit("10/minute")]`.
+
+REST framework calls every throttle of a view, also those behind one that has denied the request, and then answers by itself.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
-from math import ceil
+from functools import lru_cache
 from typing import Any, ClassVar
 
+from django.conf import settings
+from django.http import HttpRequest
+from django.urls import URLPattern, URLResolver, get_resolver, get_urlconf
 from rest_framework.request import Request
 from rest_framework.throttling import BaseThrottle
 
 from diana.core.errors import ConfigError
-from diana.middleware.django_view import check_request
+from diana.core.verdict import Verdict
+from diana.middleware.answer import Fields
+from diana.middleware.django import LISTS
+from diana.middleware.django_view import check_request, look_at_request
+from diana.middleware.fields import seconds_to_retry
 from diana.middleware.identity import Finder
-from diana.middleware.route import RouteLimit, refuse_places
-from diana.middleware.view import name_of_view
+from diana.middleware.route import RouteLimit, refuse_options, refuse_places
+from diana.middleware.told import combined
+from diana.middleware.view import ViewLimits, cut, name_of_view
 from diana.middleware.wsgi import lines_from_fields
 
-WRITTEN_BY_THE_RENDERER = ("Content-Type", "Content-Length")
+WRITTEN_BY_REST_FRAMEWORK = (b"content-type", b"content-length", b"retry-after")
+"""From what its renderer makes, and from what `wait` returns: the longest of all throttles."""
+LIMIT_THE_VIEW = "limit the view with diana.django's rate_limit"
+LONGEST_CLASS_NAME = 30
 
 
 class RateLimitThrottle(BaseThrottle):  # type: ignore[misc]  # it comes without types
@@ -31,44 +46,105 @@ class RateLimitThrottle(BaseThrottle):  # type: ignore[misc]  # it comes without
     """Spelled as in a rules file, or a function of the request, written as a staticmethod."""
     name: ClassVar[str | None] = None
     options: ClassVar[dict[str, Any]] = {}
-    _limits: ClassVar[dict[str, RouteLimit]]
+    _limits: ClassVar[ViewLimits[RouteLimit] | None] = None
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        cls._limits = {}
-        if cls.rate:
-            made = cls._made("checked")  # what is wrong is wrong at once
-            refuse_places(
-                made, "limit the view with diana.django's rate_limit, or write a rule with algo: C"
-            )
+        cls._limits = cls._made() if cls.rate else None
 
     @classmethod
-    def _made(cls, counter: str) -> RouteLimit:
-        if not cls.rate:
-            raise ConfigError(f'{cls.__name__} has no rate; write rate = "10/minute"')
+    def _made(cls) -> ViewLimits[RouteLimit]:
         actor: Any = cls.__dict__.get("actor", cls.actor)
         actor = actor.__func__ if isinstance(actor, staticmethod) else actor
-        return RouteLimit(cls.rate, actor=actor, name=cls.name, counter=counter, **cls.options)
+        refuse_options(
+            cls.options,
+            ("status", "body", "denied"),
+            f"REST framework answers a throttled request; write an EXCEPTION_HANDLER, or {LIMIT_THE_VIEW}",
+        )
+        refuse_options(cls.options, ("actor", "name"), "write it as an attribute of the class")
+        options = {**cls.options, "actor": actor, "name": cls.name}
+        limits = ViewLimits(RouteLimit, cls.rate, options)
+        refuse_places(
+            RouteLimit(cls.rate, **{**options, "store": None}),
+            f"{LIMIT_THE_VIEW}, or write a rule with algo: C",
+        )
+        return limits
 
     def allow_request(self, request: Request, view: Any) -> bool:
         cls = type(self)
-        counter = f"{name_of_view(type(view))} {cls.__qualname__[-30:]}"
-        limit = cls._limits.get(counter)
-        if limit is None:
-            limit = cls._limits.setdefault(counter, cls._made(counter))
+        if cls._limits is None:
+            raise ConfigError(f'{cls.__name__} has no rate; write rate = "10/minute"')
         asked = request._request
-        checked = check_request(limit, asked, request)
-        told = checked.fields if checked.denial is None else checked.denial.headers
-        for name, value in lines_from_fields(told):
-            if name not in WRITTEN_BY_THE_RENDERER:
-                own = view.headers.get(name)
-                view.headers[name] = f"{own}, {value}" if own else value
-        denial = None if checked.verdict is None else checked.verdict.denial
-        self._retry_after = denial.retry_after if denial else None
+        throttling = _Throttling.of(asked, view)
+        limit = cls._limits.under(throttling.counter(cls))
+        if throttling.is_denied:  # all or nothing: behind a denial nothing is charged
+            checked = look_at_request(limit, asked, request)
+        else:
+            checked = check_request(limit, asked, request)
+        self._seconds = None if checked.verdict is None else _seconds_to_retry(checked.verdict)
+        if checked.denial is not None:
+            throttling.deny(checked.denial.headers)
+        elif not throttling.is_denied:
+            throttling.allow(checked.fields)
         return checked.denial is None
 
     def wait(self) -> float | None:
-        return None if self._retry_after is None else max(1, ceil(self._retry_after))
+        return self._seconds
+
+
+class _Throttling:
+    """What the throttles of one view say to one request."""
+
+    KEPT_AS = "_diana_throttling"
+
+    def __init__(self, asked: HttpRequest, view: Any) -> None:
+        self._asked = asked
+        self._view = view
+        self._view_name = _name_in_urls(type(view), asked)
+        self._alike: Counter[str] = Counter()
+        self._told: list[Fields] = []
+        self._own: dict[str, str] = dict(view.headers)
+        self._written: list[str] = []
+        self.is_denied = False
+
+    @classmethod
+    def of(cls, asked: HttpRequest, view: Any) -> _Throttling:
+        found = getattr(view, cls.KEPT_AS, None)
+        if found is None or found._asked is not asked:
+            found = cls(asked, view)
+            setattr(view, cls.KEPT_AS, found)
+        made: _Throttling = found
+        return made
+
+    def counter(self, throttle: type[RateLimitThrottle]) -> str:
+        """Throttles of one name on one view are numbered, as the decorators are."""
+        name = f"{self._view_name} {cut(throttle.__qualname__, LONGEST_CLASS_NAME)}"
+        self._alike[name] += 1
+        return name if self._alike[name] == 1 else f"{name} {self._alike[name]}"
+
+    def allow(self, fields: Fields) -> None:
+        self._told.append(fields)
+        self._write()
+
+    def deny(self, fields: Fields) -> None:
+        if not self.is_denied:
+            self._told.clear()  # what was charged before is refunded
+        self.is_denied = True
+        self._told.append(fields)
+        self._write()
+
+    def _write(self) -> None:
+        headers = self._view.headers
+        for name in self._written:
+            headers.pop(name, None)
+        lines: dict[str, str] = {}
+        told = combined(self._told)
+        fields = [field for field in told if field[0] not in WRITTEN_BY_REST_FRAMEWORK]
+        for name, value in lines_from_fields(fields):
+            own = lines.get(name) or self._own.get(name)
+            lines[name] = f"{own}, {value}" if own and name in LISTS else value
+        headers.update(lines)
+        self._written = list(lines)
 
 
 def rate_limit(
@@ -81,4 +157,36 @@ def rate_limit(
     """A throttle class: `throttle_classes = [rate_limit("5/minute", actor="account")]`."""
     own = staticmethod(actor) if callable(actor) else actor
     fields = {"rate": rate, "actor": own, "name": name, "options": options, "__module__": __name__}
-    return type(f"RateLimit {rate}", (RateLimitThrottle,), fields)
+    by = f" by {actor.__name__}" if callable(actor) and hasattr(actor, "__name__") else ""
+    return type(f"RateLimit {rate}{by}", (RateLimitThrottle,), fields)
+
+
+def _seconds_to_retry(verdict: Verdict) -> int | None:
+    decisions = [verdict.decisions[place] for place in verdict.match.enforced]
+    return seconds_to_retry([decision for decision in decisions if not decision])
+
+
+def _name_in_urls(kind: type, asked: HttpRequest) -> str:
+    """Views of one name, as a function makes them, are numbered in the order of the URLs: it is the same in every process."""
+    name = name_of_view(kind)
+    urlconf = getattr(asked, "urlconf", None) or get_urlconf() or settings.ROOT_URLCONF
+    alike = _views_in_urls(urlconf).get(name, [])
+    number = alike.index(kind) + 1 if kind in alike else 1
+    return f"{name} #{number}" if number > 1 else name
+
+
+@lru_cache(8)
+def _views_in_urls(urlconf: Any) -> dict[str, list[type]]:
+    found: dict[str, list[type]] = {}
+    waiting: list[URLPattern | URLResolver] = list(reversed(get_resolver(urlconf).url_patterns))
+    while waiting:
+        pattern = waiting.pop()
+        if isinstance(pattern, URLResolver):
+            waiting += reversed(pattern.url_patterns)
+            continue
+        kind = getattr(pattern.callback, "cls", None)
+        if isinstance(kind, type):
+            alike = found.setdefault(name_of_view(kind), [])
+            if kind not in alike:
+                alike.append(kind)
+    return found
