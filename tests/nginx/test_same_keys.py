@@ -72,7 +72,8 @@ COOKIES = [
 QUERIES = [
     "sku=1", "sku=%C3%A9", "sku=%ff", "s%6Bu=1+2", "sku=1&sku=2", "sku=1&sku=1", "n=07", "n=%2B7", "n=+7", "n=-0", "n=1_0", "n=1__0", "n=x",
     "n=%D9%A3", "sku=" + "y" * 70, "sku=%E2%80%A8", "sku=a%00b", "sku=%F0%9F%98%80", "sku", "sku=%E3%80%80z", "&&", "sku=a#f",
-    "sku=%ED%A0%80",     "n=" + "9" * 65, "sku=\xe9", "n=%C2%A07", "sku=a%2Fb",
+    "sku=%ED%A0%80",     "n=" + "9" * 65, "n=" + "0" * 70 + "7.0", "n=-7.00", "n=7.", "n=1_.0", "n=%20%EF%BC%97.0",
+    "sku=\xe9", "n=%C2%A07", "sku=a%2Fb",
 ]  # fmt: skip
 HOSTS = [b"Example.COM:80", b"[::1]:80", b"example.com.", b"", b"\xc0b", b"a..", b"[x"]
 METHODS = ["GET", "HEAD", "POST", "DELETE", "get"]

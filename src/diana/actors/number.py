@@ -1,12 +1,18 @@
-"""`query sku as int`: `7`, `07` and `+7` are one value to an application that reads a number, so they are one to the rule."""
+"""`query sku as int`: `7`, `07`, `+7` and `7.0` are one value to an application that reads an integer, so they are one to the rule.
+
+A spelling that an application accepts and a rule does not is a way around the rule. So everything counts that either `int()` or pydantic
+(FastAPI) reads as an integer, and also a few spellings that both refuse: to count those costs nothing.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
-LONGEST_NUMBER = 64
-
 Conversion = Callable[[str | None], str | None]
+
+# `\d` includes the digits of other scripts, as in `int()`.
+_INTEGER = re.compile(r"([+-]?)(\d(?:[\d_]*\d)?)(?:\.0+)?")
 
 
 def conversion_from_argument(argument: str) -> tuple[str, Conversion]:
@@ -22,10 +28,18 @@ def _as_it_is(value: str | None) -> str | None:
 
 
 def _as_int(value: str | None) -> str | None:
-    """None if it is no whole number: as good as missing."""
-    if value is None or len(value) > LONGEST_NUMBER:
+    """The integer's shortest spelling; None if the value is not an integer, which is as good as missing.
+
+    Text operations only: `int()` refuses 4,301 digits, even if all but one are leading zeros, and pydantic does not.
+    """
+    found = None if value is None else _INTEGER.fullmatch(value.strip())
+    if found is None:
         return None
-    try:
-        return str(int(value))
-    except ValueError:
-        return None
+    sign, digits = found.groups()
+    digits = digits.replace("_", "")
+    if not digits.isascii():
+        digits = "".join(str(int(digit)) for digit in digits)
+    digits = digits.lstrip("0")
+    if not digits:
+        return "0"
+    return f"-{digits}" if sign == "-" else digits

@@ -5,14 +5,12 @@ local path = require 'diana.path'
 local text = require 'diana.text'
 local unicode = require 'diana.unicode'
 
-local LONGEST_NUMBER = 64
-
 local function as_int(value)
-  if not value or text.length(value) > LONGEST_NUMBER then return nil end
-  -- `int` knows fewer blanks than `strip`, unless there is more than ASCII.
-  if string.find(value, '[\128-\255]') then value = unicode.with_ascii_digits(text.strip(value)) end
-  local sign, digits = string.match(value, '^[\9-\13 ]*([+-]?)([%d_]+)[\9-\13 ]*$')
-  if not digits or string.find(digits, '^_') or string.find(digits, '_$') or string.find(digits, '__', 1, true) then return nil end
+  if not value then return nil end
+  local number = unicode.with_ascii_digits(text.strip(value))
+  local sign, digits = string.match(number, '^([+-]?)(%d[%d_]*)$')
+  if not digits then sign, digits = string.match(number, '^([+-]?)(%d[%d_]*)%.0+$') end
+  if not digits or string.find(digits, '_$') then return nil end
   digits = string.gsub(string.gsub(digits, '_', ''), '^0+', '')
   if digits == '' then return '0' end
   return (sign == '-' and '-' or '') .. digits
