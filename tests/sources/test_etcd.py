@@ -5,12 +5,13 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Thread
 
 import pytest
 
+from diana.core.contracts import Edition
 from diana.core.errors import ConfigError, SourceError
 from diana.sources import check_source
 from diana.sources.places.etcd import EtcdSource
@@ -327,27 +328,66 @@ NONSENSE = [
     b'HTTP/1.0 200 OK\r\n\r\n{"kvs": [{"value": "%%%%", "mod_revision": "5"}]}',
     b'HTTP/1.0 200 OK\r\n\r\n{"kvs": [{"value": "eA==", "mod_revision": "-5"}]}',
     b"HTTP/1.0 502 Bad Gateway\r\n\r\n<html>",
+    b"HTTP/1.0 404 Not Found\r\n\r\n<html>",
     b"HTTP/1.0 302 Found\r\nLocation: http://elsewhere/\r\n\r\n",
     b"HTTP/1.0 200 OK\r\nX: " + b"x" * 200_000,
 ]
 
 
-@pytest.mark.parametrize("answer", NONSENSE, ids=range(len(NONSENSE)))
-def test_nonsense_is_an_error(answer: bytes) -> None:
+@contextmanager
+def talking(answers: Iterator[bytes]) -> Iterator[str]:
+    """A server that gives one answer for each connection, whatever the request is; its host and port."""
     with socket.create_server((HOST, 0)) as listener:
 
         def talk() -> None:
-            line, _ = listener.accept()
-            with line, suppress(OSError):  # who has heard enough hangs up
-                line.recv(1 << 16)
-                line.sendall(answer)
+            for answer in answers:
+                line, _ = listener.accept()
+                with (
+                    line,
+                    suppress(OSError),
+                ):  # the client has read enough and closes the connection
+                    line.recv(1 << 16)
+                    line.sendall(answer)
 
-        talking = Thread(target=talk, daemon=True)
-        talking.start()
-        source = EtcdSource.from_url(f"etcd://{HOST}:{listener.getsockname()[1]}/rules")
+        thread = Thread(target=talk, daemon=True)
+        thread.start()
+        yield f"{HOST}:{listener.getsockname()[1]}"
+        thread.join(10)
+
+
+@pytest.mark.parametrize("answer", NONSENSE, ids=range(len(NONSENSE)))
+def test_nonsense_is_an_error(answer: bytes) -> None:
+    with talking(iter([answer])) as where:
+        source = EtcdSource.from_url(f"etcd://{where}/rules")
         with pytest.raises(SourceError):
             source.load()
-        talking.join(10)
+
+
+@pytest.mark.parametrize("answer", NONSENSE, ids=range(len(NONSENSE)))
+def test_the_next_server_is_read_if_one_answers_nonsense(etcd: Etcd, answer: bytes) -> None:
+    etcd.put("/after-nonsense", b"good")
+    with talking(iter([answer])) as where:
+        source = EtcdSource.from_url(f"etcd://{where},{etcd.where}/after-nonsense")
+        assert source.load().text == b"good"
+
+
+def test_nonsense_names_the_server() -> None:
+    bad = b'HTTP/1.0 200 OK\r\n\r\n{"kvs": [{"value": "%%%%", "mod_revision": "5"}]}'
+    with talking(iter([bad])) as where:
+        source = EtcdSource.from_url(f"etcd://{where}/rules")
+        with pytest.raises(SourceError, match=f"{where}: unexpected reply"):
+            source.load()
+
+
+def test_a_change_that_is_not_newer_ends_the_watch() -> None:
+    event = b'{"result": {"events": [{"kv": {"value": "eA==", "mod_revision": "6"}}]}}\n'
+    stream = b"HTTP/1.0 200 OK\r\n\r\n" + event * 100
+    with talking(iter([stream])) as where:
+        source = EtcdSource.from_url(f"etcd://{where}/rules")
+        watch = source.watch(Edition(b"", "5"))
+        assert next(watch) == Edition(b"x", "6")
+        with pytest.raises(SourceError):
+            next(watch)
 
 
 WRONG = [

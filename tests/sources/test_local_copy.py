@@ -55,6 +55,14 @@ def test_every_good_edition_is_kept_and_no_other(web: WebServer, file: Path, kep
     guard.close()
 
 
+def test_a_new_copy_is_readable_by_its_owner_only(file: Path, kept: Path) -> None:
+    """Rules may hold tokens that exempt a client."""
+    guard = Guard.from_file(file)
+    until(kept.exists, "it is kept")
+    assert kept.stat().st_mode & 0o777 == 0o600
+    guard.close()
+
+
 @pytest.mark.usefixtures("starts_soon")
 def test_who_starts_without_the_centre_has_what_it_said_last(
     web: WebServer, file: Path, kept: Path

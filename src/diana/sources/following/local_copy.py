@@ -81,7 +81,8 @@ class LocalCopy:
     def _replace(self, text: bytes) -> None:
         with suppress(OSError):  # it is not there yet, or what hinders us hinders writing too
             self._refuse_foreign(self.path.lstat())
-        replace_file(self.path, text, like=self.path)
+        # Rules from a server may hold tokens (`allow`), and only this user reads the copy.
+        replace_file(self.path, text, like=self.path, mode=0o600)
 
     def _refuse_foreign(self, found: os.stat_result) -> None:
         """In a shared folder another user could have put it there: rules to be believed, or a link to be written through."""

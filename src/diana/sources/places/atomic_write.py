@@ -24,12 +24,13 @@ def write_atomically(path: Path, text: bytes, like: Path | None = None) -> None:
     replace_file(target, text, like or target)
 
 
-def replace_file(path: Path, text: bytes, like: Path) -> None:
-    """What is at the path itself: a symlink would be replaced, not followed."""
+def replace_file(path: Path, text: bytes, like: Path, mode: int = 0o666) -> None:
+    """What is at the path itself: a symlink would be replaced, not followed. If there is no file that it is to be `like`, it gets the
+    mode, less the process's umask."""
     # A random name: several guards of one process may write to the same path.
     new = path.with_name(f".{path.name}.{token_hex(8)}.new")
     try:
-        with new.open("xb") as file:
+        with open(new, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
             _copy_owner_and_mode(like, file)
             file.write(text)
             file.flush()

@@ -26,6 +26,8 @@ from diana.sources.places.servers import ServerLost, Servers
 EXAMPLE = "etcd://host:2379/diana/rules"
 TLS_OPTIONS = {"ca": "ca=/etc/ssl/ca.pem", "cert": "cert=client.pem", "key": "key=client.key"}
 SILENCE_SECONDS = 1.0
+PAUSE_SECONDS = 0.05
+"""After each edition: a server that sends changes without end costs the node little processor time."""
 PUBLISH_SECONDS = 5.0
 
 
@@ -68,6 +70,7 @@ class EtcdSource:
         endpoint = self._servers.current
         try:
             answer = self._ask(endpoint, "/v3/kv/txn", payload, PUBLISH_SECONDS)
+            revision = _number(_part(answer, "header").get("revision"))
         except ServerLost as error:
             raise SourceError(
                 f"{endpoint}: {error}; the rules may or may not be published; check before retrying"
@@ -76,16 +79,20 @@ class EtcdSource:
             raise SourceError(
                 f"the key {path} has changed since it was read; run the command again"
             )
-        return Edition(text, str(_number(_part(answer, "header").get("revision"))))
+        return Edition(text, str(revision))
 
     def previous(self) -> Edition:
         return self._load(_previous(self._address.path))
 
     def _load(self, path: str) -> Edition:
-        answer = self._servers.ask(lambda endpoint: self._range(endpoint, _key(path)))
-        if answer is None:
+        edition = self._servers.ask(lambda endpoint: self._edition(endpoint, path))
+        if edition is None:
             raise SourceError(f"there is no key {path} in etcd")
-        return _edition(answer)
+        return edition
+
+    def _edition(self, endpoint: Endpoint, path: str) -> Edition | None:
+        found = self._range(endpoint, _key(path))
+        return None if found is None else _edition_from_kv(found)
 
     def _changes_after(self, endpoint: Endpoint, known: Edition) -> Iterator[Edition]:
         # With an expired token etcd refuses; loading gets a new one, or an answer that is final.
@@ -108,8 +115,13 @@ class EtcdSource:
                 for event in _parts(result, "events"):
                     if event.get("type") == "DELETE":
                         return
-                    known = _edition(_part(event, "kv"))
+                    edition = _edition_from_kv(_part(event, "kv"))
+                    if int(edition.version) <= int(known.version):
+                        raise ServerLost("unexpected reply: a change that is not newer")
+                    known = edition
                     yield known
+                    if self._servers.closed.wait(PAUSE_SECONDS):
+                        return
 
     def _has_changed_in_silence(self, endpoint: Endpoint, known: Edition) -> bool:
         """The stream is stuck, or all of etcd was restored from a copy. If the server is frozen, it does not even answer this."""
@@ -190,7 +202,7 @@ def _key(path: str) -> Payload:
     return {"key": b64encode(path.encode()).decode()}
 
 
-def _edition(kv: dict[str, Any]) -> Edition:
+def _edition_from_kv(kv: dict[str, Any]) -> Edition:
     try:
         text = b64decode(kv.get("value", ""), validate=True)
     except (TypeError, ValueError):

@@ -119,10 +119,11 @@ class Call:
         if len(words) < 2 or not words[0].startswith(b"HTTP/1.") or not words[1].isdigit():
             raise ServerLost("unexpected reply: not HTTP")
         if words[1] != b"200":
-            said = _error_text(self._whole()) or "nothing more"
-            # 5xx: no leader, no quorum, a proxy without a server; others may have one.
-            kind = ServerLost if words[1].startswith(b"5") else Refused
-            raise kind(f"etcd answered {int(words[1])}: {said}")
+            text = self._whole()
+            said = _error_text(text) or "nothing more"
+            # 5xx: no leader, no quorum, a proxy without a server; and what is not JSON is not from etcd. Other servers may be well.
+            is_final = words[1].startswith(b"4") and text.lstrip().startswith(b"{")
+            raise (Refused if is_final else ServerLost)(f"etcd answered {int(words[1])}: {said}")
 
     def _whole(self) -> bytes:
         try:
