@@ -1,4 +1,9 @@
-"""Processes that fork, and servers that do it in their own way."""
+"""Processes that fork, and servers that do it in their own way.
+
+A background thread must not import a module. If the process forks during the import, the child inherits the module's import lock in a
+locked state, and the first thread of the child that needs the module never returns. So a module that a background thread may need, also
+one that Python itself imports late, is imported before the thread starts.
+"""
 
 from __future__ import annotations
 

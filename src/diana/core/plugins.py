@@ -5,7 +5,9 @@ Nothing is imported before it is first asked for: reading the installed packages
 
 from __future__ import annotations
 
+import os
 import re
+import threading
 from functools import cache
 from typing import TYPE_CHECKING, Any, cast
 
@@ -16,14 +18,32 @@ if TYPE_CHECKING:
 
     from diana.core.contracts import Algorithm
 
+importing = threading.RLock()
+"""Held while a plug-in is imported. A fork waits for it: a child would inherit the import lock of a half imported module, held for ever."""
+
+
+def _after_fork_in_child() -> None:
+    global importing
+    importing = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=lambda: importing.acquire(),
+        after_in_parent=lambda: importing.release(),
+        after_in_child=_after_fork_in_child,
+    )
+
 
 @cache
 def entries(group: str) -> dict[str, EntryPoint]:
     """The entry points of `diana.<group>` by lower-case name; two packages that claim one name are an error."""
-    from importlib.metadata import entry_points
+    with importing:
+        from importlib.metadata import entry_points
 
+        offered = entry_points(group=f"diana.{group}")
     found: dict[str, EntryPoint] = {}
-    for entry in entry_points(group=f"diana.{group}"):
+    for entry in offered:
         name = entry.name.lower()
         if name in found and found[name].value != entry.value:
             raise ConfigError(
@@ -43,7 +63,8 @@ def plugin(group: str, name: str) -> Any:
             f"nothing called {shown(name)} in diana.{group}; there is {', '.join(sorted(known)) or 'nothing installed'}"
         )
     try:
-        return entry.load()
+        with importing:
+            return entry.load()
     except ModuleNotFoundError as missing:
         package = (missing.name or "").partition(".")[0]
         if package in ("", "diana"):

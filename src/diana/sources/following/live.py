@@ -13,6 +13,7 @@ Locks and threads are made by their names in the module: gevent may have patched
 
 from __future__ import annotations
 
+import encodings.idna  # noqa: F401  # the first lookup of a host imports it, and no background thread may: see diana.processes
 import logging
 import os
 import threading

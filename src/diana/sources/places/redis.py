@@ -6,6 +6,7 @@ unless it says otherwise. After every reconnection the key is read again, and ev
 
 from __future__ import annotations
 
+import email.parser  # noqa: F401  # redis-py's first connection imports it, and no background thread may: see diana.processes
 import logging
 from collections.abc import Callable, Iterator
 from hashlib import sha256

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import encodings.idna  # noqa: F401  # the first lookup of a host imports it, and no background thread may: see diana.processes
 import os
 import socket
 import ssl
