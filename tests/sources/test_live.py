@@ -291,6 +291,15 @@ def test_a_start_that_fails_leaves_nothing_behind(web: WebServer, tmp_path: Path
 
 
 @pytest.mark.usefixtures("starts_soon")
+def test_a_start_by_url_does_not_wait_as_long_as_the_source_would(web: WebServer) -> None:
+    web.fault = silent
+    begin = monotonic()
+    with pytest.raises(SourceError, match=f"{web.url}: no answer within 1 s"):
+        Guard.from_file(web.url)
+    assert monotonic() - begin < ANSWER_SECONDS
+
+
+@pytest.mark.usefixtures("starts_soon")
 def test_a_centre_that_is_waited_for_is_a_trouble_and_no_complaint(
     web: WebServer,
     tmp_path: Path,

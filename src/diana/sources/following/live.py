@@ -167,11 +167,30 @@ class LiveRules:
         """There is nothing to fall back on, so the first edition has to be there."""
         source = self._open("remote", url)
         self._where = self._remote_name = shown_url(url)
-        edition = source.load()
+        edition = self._load_soon(source) if self._pid else source.load()
         self.policy = rules_from_remote(edition.text, self._remote_name)
         self._start = self.policy.settings
         self._remote = edition.text
         self._run("remote", url, edition)
+
+    def _load_soon(self, source: Source) -> Edition:
+        """In a thread: a source may wait longer for its server than a start is to be delayed."""
+        found: list[Edition | Exception] = []
+
+        def load() -> None:
+            try:
+                found.append(source.load())
+            except Exception as error:
+                found.append(error)
+
+        loading = threading.Thread(target=load, daemon=True, name="diana-rules-start")
+        loading.start()
+        loading.join(START_WAIT_SECONDS)
+        if not found:
+            raise SourceError(f"{self._remote_name}: no answer within {START_WAIT_SECONDS:g} s")
+        if isinstance(found[0], Exception):
+            raise found[0]
+        return found[0]
 
     def _local_copy_at(self, keep: str | None, where: str | Path) -> LocalCopy | None:
         if keep is None:
