@@ -69,7 +69,10 @@ def test_it_can_be_turned_off(switch: str) -> None:
     )
 
 
-def test_the_archive_of_sources_has_what_is_compiled(sources: Path) -> None:
+def test_the_archive_of_sources_has_what_is_compiled_and_no_tests(sources: Path) -> None:
+    """Setuptools would add the test modules, without the packages that they import."""
+    (sources / "tests").mkdir()
+    (sources / "tests" / "test_alone.py").touch()
     subprocess.run(
         [sys.executable, "-W", "ignore", "setup.py", "-q", "sdist"],
         cwd=sources,
@@ -82,6 +85,7 @@ def test_the_archive_of_sources_has_what_is_compiled(sources: Path) -> None:
     ).stdout
     for path in (ROOT / "native").glob("*.[ch]"):
         assert f"/native/{path.name}\n" in names
+    assert "/tests/" not in names
 
 
 if kernels() is not None:
