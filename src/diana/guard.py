@@ -245,6 +245,7 @@ class Guard(_PolicyGuard):
         self._later.close()
         if self.has_shared_store:
             flush()
+        self._judge.counts()  # the last numbers, for observers
         for store in self._judge.owned:
             store.close()
 
@@ -333,5 +334,6 @@ class AsyncGuard(_PolicyGuard):
         await self._later.close()
         if self.has_shared_store:
             await aflush()
+        self._judge.counts()  # the last numbers, for observers
         for store in self._judge.owned:
             await asynchronous(store).close()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
 from pathlib import Path
+from weakref import ref
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
@@ -80,6 +82,23 @@ def test_what_the_store_counts(registry: CollectorRegistry, redis7: Server) -> N
         "degraded": 0,
         "breaker_opened": 0,
     }
+
+
+def test_a_closed_guard_is_not_kept_and_its_numbers_stay(
+    registry: CollectorRegistry, redis7: Server
+) -> None:
+    observer = PrometheusObserver(registry)
+    text = b"limits: [{url: /, rules: [{unit: hour, rpu: 100, scope: global}]}]"
+    stores = []
+    for _ in range(3):
+        guard = Guard(rules_from_bytes(text), f"{redis7.url}?budget=5s", observers=[observer])
+        guard.check(Request())
+        stores.append(ref(guard._judge.shared))
+        guard.close()
+        del guard
+    gc.collect()
+    assert [store() for store in stores] == [None] * 3
+    assert registry.get_sample_value("diana_store_decisions_total") == 3
 
 
 def test_a_lost_store_is_seen(registry: CollectorRegistry) -> None:

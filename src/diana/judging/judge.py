@@ -38,7 +38,7 @@ from diana.judging.dropping import DROPPED, Dropping
 from diana.judging.edited_slots import meters_after_edit
 from diana.judging.giving_back import GivingBack, StoreCall
 from diana.judging.rule_stores import RuleStores
-from diana.places import Account
+from diana.judging.store_counts import StoreCounts
 from diana.queueing import Line, line_of_meter
 from diana.shedding.activity import ProcessActivity
 from diana.shedding.gauge import GaugeState
@@ -90,9 +90,10 @@ class Judge:
         self.owned = self.stores.owned
         self.lines = Lines()
         self.giving_back = GivingBack(self.stores, self.clock, self.lines)
+        self.counts = StoreCounts(self.shared, self.giving_back)
         for observer in self.observers:
             if hasattr(observer, "watch"):
-                observer.watch(partial(_counts, self.shared, self.giving_back.accounts))
+                observer.watch(self.counts)
         self._quiet: Judge | None = None
         self.overrides = LiveOverrides()
         """Those of code."""
@@ -546,12 +547,6 @@ def _states(shedding: ReferenceType[Shedding]) -> list[GaugeState]:
     """For observers, which live longer than a guard and must not keep its thread alive."""
     measured = shedding()
     return [] if measured is None else measured.states()
-
-
-def _counts(store: Any, places: Sequence[Account]) -> dict[str, int]:
-    """What the shared store counts, and how many places ran off while their request still ran."""
-    counted = store.counts() if hasattr(store, "counts") else {}
-    return {**counted, "expired_places": sum(account.expired for account in places)}
 
 
 def _observer(observer: str | Observer) -> Observer:
