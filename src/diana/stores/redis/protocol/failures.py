@@ -45,10 +45,10 @@ class NoReply(Failure):
 
 
 class Overrun(NoReply):
-    def __init__(self, held_up: bool = False) -> None:
-        """`held_up`: meanwhile this process itself did not always get the processor in time, and so perhaps neither did the server."""
+    def __init__(self, proves_silence: bool = False) -> None:
+        """`proves_silence`: a background thread waited, on a second connection, because a request waits for the server, too."""
         super().__init__("no reply within the budget")
-        self.held_up = held_up
+        self.proves_silence = proves_silence
 
 
 class Nonsense(NoReply):
