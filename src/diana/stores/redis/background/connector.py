@@ -12,6 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from threading import Thread
 from time import monotonic
+from typing import Any
 
 from diana.core.limit import Limit
 from diana.core.meter import Meter, meter_from_limit
@@ -30,9 +31,11 @@ from diana.stores.redis.background.wakeup import (
 from diana.stores.redis.connection.breaker import FAILING_SECONDS
 from diana.stores.redis.connection.budget import Budget
 from diana.stores.redis.connection.connection import Connection
+from diana.stores.redis.connection.opening import CONNECT_SECONDS
 from diana.stores.redis.connection.server import Server
 from diana.stores.redis.fallback import Fallback
 from diana.stores.redis.notices import Notices
+from diana.stores.redis.pending_refunds import PendingRefunds
 from diana.stores.redis.protocol.commands import acquire, hear_time
 from diana.stores.redis.protocol.failures import (
     BadCounter,
@@ -55,6 +58,7 @@ class Connector:
         server: Server,
         publisher: Publisher,
         fallback: Fallback,
+        refunds: PendingRefunds,
         budget: float,
         probe_key: Callable[[Server], bytes | None],
         belongs: Callable[[Server, bytes], bool],
@@ -66,6 +70,8 @@ class Connector:
         self._server = server
         self._publisher = publisher
         self._fallback = fallback
+        self._refunds = refunds
+        self._refunding = BackOff()
         self._budget = budget
         self._probe_key = probe_key
         self._belongs = belongs
@@ -118,6 +124,8 @@ class Connector:
                 pause = LONGEST_PAUSE
             if pause > 0 and not self._is_closed:
                 self._wakeup.sleep(pause)
+        with suppress(Exception):
+            self._finish_refunds()
         self._control.hang_up()
 
     def _round(self) -> float:
@@ -135,9 +143,12 @@ class Connector:
         if monotonic() >= self._next_check:
             self._next_check = monotonic() + CHECK_SECONDS
             self._watched(self._check)
-        if self._settles_more():
+        if self._settles_more() or self._refunds_more():
             return 0.0
-        return max(0.001, self._next_check - monotonic())
+        due = self._next_check
+        if self._refunds and self._refunding.left > 0:
+            due = min(due, self._refunding.until)
+        return max(0.001, due - monotonic())
 
     def _ask_if_alive(self) -> None:
         """A request waits for a reply that does not come: has the server fallen silent, or was one reply lost?
@@ -232,6 +243,38 @@ class Connector:
         if settled:
             self._count("settled", admitted)
         return settled and not server.is_lost
+
+    def _refunds_more(self) -> bool:
+        """One step of the refunds that could not be carried out at once; whether there are more."""
+        server, refunds = self._server, self._refunds
+        if server.is_lost or not refunds or self._refunding.left > 0:
+            return False
+        if not self._watched(self._control.connect):
+            return False
+        attempts = refunds.take(lambda key: self._belongs(server, key))
+        if not attempts:
+            return False
+        waiting = Budget(server.patience)
+        exchanges = [attempt.start(server, waiting) for attempt in attempts]
+        answers: list[Any] = [NoReply("no reply came")] * len(attempts)
+
+        def carry_out() -> None:
+            answers[:] = self._control.exchange_all(exchanges, server.patience)
+
+        self._watched(carry_out)
+        if any(isinstance(answer, Moved) for answer in answers):
+            self._look_around()
+        done = [refunds.conclude(*one) for one in zip(attempts, answers, strict=True)]
+        if not all(done):
+            self._refunding.fail()
+        return all(done)
+
+    def _finish_refunds(self) -> None:
+        """The store is closed: what can be refunded at once, is."""
+        end = monotonic() + CONNECT_SECONDS
+        self._refunding.until = 0.0
+        while self._refunds_more() and monotonic() < end:
+            pass
 
     def _watched(self, work: Callable[[], object]) -> bool:
         """Whether it went well."""

@@ -34,6 +34,7 @@ from diana.stores.redis.connection.server import Server, ServerSettings
 from diana.stores.redis.connection.topology import slot_of_key, topology_from_address
 from diana.stores.redis.fallback import Fallback
 from diana.stores.redis.notices import Notices
+from diana.stores.redis.pending_refunds import PendingRefunds
 from diana.stores.redis.protocol.commands import USE_CLUSTER
 from diana.stores.redis.protocol.failures import (
     BadCounter,
@@ -66,8 +67,11 @@ class Keeper:
         forget_limits: Callable[[], None],
         overrides: StoredOverrides,
         arrivals: Arrivals,
+        refunds: PendingRefunds,
         zone: str | None = None,
     ) -> None:
+        self.refunds = refunds
+        refunds.when_added = self._wake_for
         self._arrivals = arrivals
         self._overrides = overrides
         self._fallback = fallback
@@ -132,6 +136,11 @@ class Keeper:
             connector.wake()
         if connector is None or server.is_lost:
             self.wake()
+
+    def _wake_for(self, key: bytes) -> None:
+        server = self.server_of(key)
+        if server is not None:
+            self.wanted_by(server)
 
     def look_around(self) -> None:
         """A key was not where it should be."""
@@ -251,6 +260,7 @@ class Keeper:
                     server,
                     self._publisher,
                     self._fallback,
+                    self.refunds,
                     self._budget,
                     self._probe_key,
                     lambda server, key: self.server_of(key) is server,

@@ -4,9 +4,9 @@ A server on the same machine replies late if the machine has too few processors 
 while this thread is ready to run and waits for a processor, the time does not count, and as much again does not count for the server. After
 half a second of silence the server has fallen silent on any machine.
 
-The kernel measures it, for each thread. Rejected: the load average, a guess that counts all threads of this process that wake at the same
-time, on a machine that has nothing else to do; and CPU pressure, which counts what any thread of the machine loses, so that on a machine with
-much to do it would take half a second each time.
+The kernel measures this for each thread. Rejected: the load average, a guess that counts all threads of this process that wake at the same
+time, on a machine that has nothing else to do; and CPU pressure, which counts what any thread of the machine loses, so that on a machine
+with much to do it would take half a second each time.
 """
 
 from __future__ import annotations

@@ -326,7 +326,8 @@ class LoopLine:
         if self._tick is not None:
             late = monotonic() - self._tick_due
             if late > LATE:
-                self._held_up += late
+                # What this loop has lost, the thread that opens its connection may have lost, too.
+                self._held_up += 2 * late if self else late
                 self._tick_due += late
 
     def _look(self) -> None:

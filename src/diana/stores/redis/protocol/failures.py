@@ -9,7 +9,8 @@ Failure
 │   ├── Overrun    nothing has arrived within the budget
 │   └── Nonsense   what came is not what a store says
 ├── Moved          the key is on another server: nothing was done
-└── BadCounter     the server is well, but this counter holds something else
+└── BadCounter     the server is healthy, but this counter holds something else
+    └── Contended  others write to the counter all the time: nothing was done
 """
 
 from __future__ import annotations
@@ -57,6 +58,10 @@ class Nonsense(NoReply):
 
 
 class BadCounter(Failure):
+    pass
+
+
+class Contended(BadCounter):
     pass
 
 
