@@ -26,22 +26,28 @@ from diana.stores.redis.fallback import Fallback
 from diana.stores.redis.jobs import AnyServer, AskJob, ExchangeJob, Job
 from diana.stores.redis.protocol.batch import DENIED_MEANWHILE, Ask
 from diana.stores.redis.protocol.commands import reset_counters
-from diana.stores.redis.protocol.compare_and_swap import Refund, Renewal, Swapped, charge_all, swap
+from diana.stores.redis.protocol.compare_and_swap import (
+    Part,
+    Refund,
+    Renewal,
+    Swapped,
+    charge_all,
+    swap,
+)
 from diana.stores.redis.protocol.failures import (
     Failure,
     Moved,
-    NoConnection,
     Nonsense,
     NoReply,
     Refused,
     failure_from_script,
 )
 from diana.stores.redis.protocol.wire import Plans, decisions_from_wire, states_from_wire
-from diana.stores.redis.routing import Group, JobSteps, Routing
+from diana.stores.redis.refunds import UNREACHABLE, Charged, Refunding
+from diana.stores.redis.routing import Group, JobSteps
 
 UNREADABLE = (TypeError, ValueError, IndexError)
 """Raised by reading what no script of ours has said."""
-UNREACHABLE = NoConnection("the store is unreachable")
 
 _new = tuple.__new__
 
@@ -55,16 +61,7 @@ class Question(NamedTuple):
     """When, by the clock here or the one given."""
 
 
-class Charged(NamedTuple):
-    """A charge that was made."""
-
-    charge: tuple[Meter, str, int]
-    at: int
-    here: bool
-    """Because the store was lost."""
-
-
-class Decider(Routing):
+class Decider(Refunding):
     def __init__(
         self,
         keeper: Keeper | ClientKeeper,
@@ -73,11 +70,8 @@ class Decider(Routing):
         fallback: Fallback,
         count: Callable[..., None],
     ) -> None:
-        super().__init__(keeper)
+        super().__init__(keeper, plans, deny_cache, fallback)
         self._keeper_settles = keeper.settles
-        self._plans = plans
-        self._deny_cache = deny_cache
-        self._fallback = fallback
         self._count = count
 
     def prepare(self, charges: Charges, now: int | None) -> Question | None:
@@ -165,7 +159,9 @@ class Decider(Routing):
                 failed.append(place)
             else:
                 sent.append(place)
-                jobs.append(self._revision_job("refund", server, key, place.charge, place.at, now))
+                meter, _, cost = place.charge
+                refund = Refund(meter, [Part(cost, place.at)])
+                jobs.append(self._refund_job(server, key, refund, now))
         answers = yield from self._carry_out(jobs)
         failed += [
             one for one, answer in zip(sent, answers, strict=True) if isinstance(answer, Failure)
@@ -181,7 +177,8 @@ class Decider(Routing):
         server = self._server_of(key)
         if server is None:
             return None
-        job = self._revision_job("renew", server, key, place.charge, place.at, now)
+        meter, _, cost = place.charge
+        job = self._renewal_job(server, key, Renewal(meter, cost, place.at), now)
         (answer,) = yield from self._carry_out([job])
         try:
             if isinstance(answer, Swapped):
@@ -215,6 +212,7 @@ class Decider(Routing):
         # A place that another slot's denial will give back is marked: its denials elsewhere are not to be remembered.
         replies = yield from self._ask("take" if len(groups) == 1 else "hold", groups, now)
         if DENIED_MEANWHILE in replies:
+            yield from self._refund(_charged(groups, replies), now)
             return (yield from self._ask_once_more(charges, keys, now))
         decisions: dict[int, Decision] = {}
         states: dict[bytes, State | None] = {}
@@ -226,6 +224,7 @@ class Decider(Routing):
             yield from self._give_back(groups, decisions, now)
         if self._must_settle() and not decisions[0].degraded:
             yield from self._settle(groups[0].server)
+            yield from self._refund_pending()
         ordered = [decisions[place] for place in range(len(charges))]
         return self._remember(ordered, states, keys, asked)
 
@@ -349,52 +348,8 @@ class Decider(Routing):
         for (place, charge), decision in zip(passed, found, strict=True):
             decisions[place] = decision._replace(cost=charge[2])
 
-    def _refund(self, charged: Sequence[Charged], now: int | None) -> JobSteps[None]:
-        """Where each was charged, if it was at all; what is lost on the way runs off by itself."""
-        keys = self._plans.keys([one.charge for one in charged])
-        jobs: list[Job] = []
-        for key, (charge, at, here) in zip(keys, charged, strict=True):
-            self._deny_cache.forget(key)
-            meter, _, cost = charge
-            if here:
-                cost = self._fallback.refund(charge, key, at, self._time_here(now))
-            server = self._server_of(key) if cost else None
-            if server is not None:
-                jobs.append(
-                    self._revision_job("refund", server, key, (meter, charge[1], cost), at, now)
-                )
-        yield from self._carry_out(jobs)
-        for key in keys:
-            self._deny_cache.forget(key)  # another request may have been denied before it arrived
-
-    def _revision_job(
-        self,
-        verb: str,
-        server: AnyServer,
-        key: bytes,
-        charge: tuple[Meter, str, int],
-        at: int,
-        now: int | None,
-    ) -> Job:
-        """Refund or renew what was charged at some moment. Places travel with the decisions of others; the rest is compared and swapped."""
-        meter, _, cost = charge
-        if holds_places(meter.algorithm) and getattr(meter.algorithm, f"lua_{verb}", None):
-            limit = self._plans.of(meter).limit
-            return AskJob(server, Ask([key], [verb, 1, limit, f"{cost}@{at}"], now))
-        change = Refund(meter, cost, at) if verb == "refund" else Renewal(meter, cost, at)
-        return ExchangeJob(
-            server,
-            lambda server, budget, asking: swap(
-                server.clock, [key], [meter], change, now, budget, asking
-            ),
-        )
-
-    def _time_here(self, now: int | None) -> int | None:
-        """For the fallback; None: its own clock."""
-        return now
-
     def _must_settle(self) -> bool:
-        return not self._keeper_settles and self._fallback.owes()
+        return not self._keeper_settles and (self._fallback.owes() or bool(self._pending))
 
     def _settle(self, server: Any) -> JobSteps[None]:
         """What was admitted here meanwhile: with the application's own client no thread does it."""
@@ -408,6 +363,16 @@ class Decider(Routing):
                 if isinstance(answer, Exception):
                     return
             self._count("settled", admitted)
+
+
+def _charged(groups: Sequence[Group], replies: Sequence[Any]) -> list[Charged]:
+    """What the store has charged for certain."""
+    return [
+        Charged(charge, charged_at(charge[0], decision), here=False)
+        for group, reply in zip(groups, replies, strict=True)
+        if reply.__class__ is tuple and all(reply[0])
+        for charge, decision in zip(group.charges, reply[0], strict=True)
+    ]
 
 
 def _lasting(states: dict[bytes, State | None], group: Group) -> dict[bytes, State | None]:

@@ -32,14 +32,16 @@ from diana.stores.redis.connection.budget import Budget
 from diana.stores.redis.connection.client import ClientKeeper
 from diana.stores.redis.connection.opening import opening
 from diana.stores.redis.counts import Counts
-from diana.stores.redis.decide import Charged, Decider
+from diana.stores.redis.decide import Decider
 from diana.stores.redis.deny_cache import DenyCache
 from diana.stores.redis.fallback import Fallback
 from diana.stores.redis.jobs import Job, asend, running_loop, send
 from diana.stores.redis.leases.decide import LeaseDecider
 from diana.stores.redis.leases.side import LeaseSide
 from diana.stores.redis.leases.store import LeasedStore
+from diana.stores.redis.pending_refunds import PendingRefunds
 from diana.stores.redis.protocol.wire import Plans
+from diana.stores.redis.refunds import Charged
 from diana.stores.redis.routing import JobSteps, WaitForServers
 from diana.stores.redis.url import Address, address_from_url, namespace_from_spelling
 
@@ -228,6 +230,7 @@ class RedisStore:
             )  # not by `self`: its thread would keep the store alive
 
         plans = Plans(publish)
+        refunds = PendingRefunds(deny_cache.forget)
         keeper: Keeper | ClientKeeper
         if isinstance(self._where, Address):
             keeper = Keeper(
@@ -242,10 +245,11 @@ class RedisStore:
                 plans.forget,
                 StoredOverrides(self.namespace, self.overrides, deny_cache.forget),
                 self.arrivals,
+                refunds,
                 None if self._zone is None else self._zone.node,
             )
         else:
-            keeper = ClientKeeper(self._where, count, deny_cache.clear)
+            keeper = ClientKeeper(self._where, count, deny_cache.clear, refunds)
         self._keeper = keeper
         self._decider = Decider(keeper, plans, deny_cache, fallback, count)
         self._leases = LeaseSide(

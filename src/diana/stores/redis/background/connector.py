@@ -1,7 +1,8 @@
-"""The thread of one server: a frozen one holds up no request that needs another, nor another's healing.
+"""The thread of one server: a server that is frozen delays no request that needs another server, and no other server's recovery.
 
-It opens connections ahead of need, loads the scripts, and, while the breaker is open, probes with the real script and closes it; then it
-settles, in small steps, what was counted here meanwhile.
+It finds out whether a server that does not reply has fallen silent, and loads the scripts. While the breaker is open it probes the server
+with the real script and closes the breaker; then it settles, in small steps, what was counted here meanwhile. Another thread, the opener,
+opens connections, which may take long.
 """
 
 from __future__ import annotations
@@ -9,20 +10,32 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from contextlib import suppress
-from random import SystemRandom
+from threading import Thread
 from time import monotonic
+from typing import Any
 
 from diana.core.limit import Limit
 from diana.core.meter import Meter, meter_from_limit
 from diana.core.plugins import algorithms
 from diana.stores.redis.background.control import Control
+from diana.stores.redis.background.opener import Opener
 from diana.stores.redis.background.publisher import Publisher
-from diana.stores.redis.background.wakeup import Wakeup, join_thread, start_thread
+from diana.stores.redis.background.silence import silence_budget
+from diana.stores.redis.background.wakeup import (
+    LONGEST_PAUSE,
+    BackOff,
+    Wakeup,
+    join_thread,
+    start_thread,
+)
+from diana.stores.redis.connection.breaker import FAILING_SECONDS
 from diana.stores.redis.connection.budget import Budget
 from diana.stores.redis.connection.connection import Connection
+from diana.stores.redis.connection.opening import CONNECT_SECONDS
 from diana.stores.redis.connection.server import Server
 from diana.stores.redis.fallback import Fallback
 from diana.stores.redis.notices import Notices
+from diana.stores.redis.pending_refunds import PendingRefunds
 from diana.stores.redis.protocol.commands import acquire, hear_time
 from diana.stores.redis.protocol.failures import (
     BadCounter,
@@ -35,38 +48,8 @@ from diana.stores.redis.protocol.failures import (
 from diana.stores.redis.protocol.script import wire_limit
 
 log = logging.getLogger("diana")
-chance = SystemRandom()
-"""Not the application's: it may have seeded that one."""
-
 CHECK_SECONDS = 1.0
-LEAST_CHECK_SECONDS = 0.01
 LEAST_REPLY_SECONDS = 0.2
-FIRST_PAUSE = 0.05
-LONGEST_PAUSE = 1.0
-STEADY_SECONDS = 10.0
-"""A server that was well for so long starts its back-off anew."""
-
-
-class BackOff:
-    """Longer and longer pauses, with jitter; flapping does not shorten them."""
-
-    def __init__(self) -> None:
-        self._failures = 0
-        self._failed_at = 0.0
-        self.until = 0.0
-
-    def fail(self) -> None:
-        now = monotonic()
-        if now - self._failed_at > STEADY_SECONDS:
-            self._failures = 0
-        pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(self._failures, 10))
-        self._failures += 1
-        self._failed_at = now
-        self.until = now + pause * (0.5 + chance.random() / 2)
-
-    @property
-    def left(self) -> float:
-        return self.until - monotonic()
 
 
 class Connector:
@@ -75,6 +58,7 @@ class Connector:
         server: Server,
         publisher: Publisher,
         fallback: Fallback,
+        refunds: PendingRefunds,
         budget: float,
         probe_key: Callable[[Server], bytes | None],
         belongs: Callable[[Server, bytes], bool],
@@ -86,6 +70,8 @@ class Connector:
         self._server = server
         self._publisher = publisher
         self._fallback = fallback
+        self._refunds = refunds
+        self._refunding = BackOff()
         self._budget = budget
         self._probe_key = probe_key
         self._belongs = belongs
@@ -93,29 +79,37 @@ class Connector:
         self._look_around = look_around
         self._count = count
         self._notices = notices
-        # A reply that is lost holds this thread up no longer than it must: requests may wait for a connection.
-        self._control = Control(server, max(LEAST_REPLY_SECONDS, 2 * budget))
+        self._silence_budget = silence_budget(server.breaker, budget)
+        # A reply that is lost holds this thread up no longer than it must.
+        self._control = Control(server, max(LEAST_REPLY_SECONDS, 2 * budget), self._silence_budget)
+        self._longest_silence = FAILING_SECONDS + budget
         self._wakeup = Wakeup()
         self._is_closed = False
         self._probing = BackOff()
-        self._connecting = BackOff()
         self._next_check = 0.0
-        self._thread = start_thread(self._work, "diana-connector", notices)
+        self._opener = Opener(server, notices)
+        self._thread: Thread | None = None
 
-    @property
-    def is_alive(self) -> bool:
-        return self._thread is not None
+    def ensure(self) -> None:
+        """Start what does not run yet: the system may have had no room for another thread."""
+        if self._thread is None and not self._is_closed:
+            self._thread = start_thread(self._work, "diana-connector", self._notices)
+        self._opener.ensure()
 
     def wake(self) -> None:
         self._wakeup.wake()
+        self._opener.wake()
 
     def stop(self) -> None:
         self._is_closed = True
+        self._opener.stop()
         self.wake()
 
     def join(self, seconds: float) -> None:
-        if self._thread is not None:
-            join_thread(self._thread, seconds)
+        end = monotonic() + seconds
+        for thread in (self._thread, self._opener.thread):
+            if thread is not None:
+                join_thread(thread, max(0.0, end - monotonic()))
 
     def abandon(self) -> None:
         """In a forked child."""
@@ -130,6 +124,8 @@ class Connector:
                 pause = LONGEST_PAUSE
             if pause > 0 and not self._is_closed:
                 self._wakeup.sleep(pause)
+        with suppress(Exception):
+            self._finish_refunds()
         self._control.hang_up()
 
     def _round(self) -> float:
@@ -144,65 +140,49 @@ class Connector:
             self._ask_if_alive()
             if server.is_lost:
                 return 0.001
-        self._connect()
         if monotonic() >= self._next_check:
             self._next_check = monotonic() + CHECK_SECONDS
             self._watched(self._check)
-        if self._settles_more():
+        if self._settles_more() or self._refunds_more():
             return 0.0
-        due = [self._next_check]
-        if server.wants_connection():
-            due.append(self._connecting.until)
-        return max(0.001, min(due) - monotonic())
+        due = self._next_check
+        if self._refunds and self._refunding.left > 0:
+            due = min(due, self._refunding.until)
+        return max(0.001, due - monotonic())
 
     def _ask_if_alive(self) -> None:
-        """A call waits for a reply that does not come: has the server fallen silent, or was one reply lost?"""
-        breaker = self._server.breaker
-        breaker.is_checked, breaker.is_suspect = True, False
-        seconds = max(self._budget / 2, LEAST_CHECK_SECONDS)
+        """A request waits for a reply that does not come: has the server fallen silent, or was one reply lost?
+
+        It is asked on connections that are open already, because opening one takes as long as a frozen server likes. The reply to this
+        may be lost, too, so a spare connection of the pool is used beside the connection of this thread.
+        """
+        pool = self._server.pool
+        spare = pool.take()
+        if spare is None:
+            self._watched(self._hear)
+        elif self._watched(lambda: self._hear_beside(spare)):
+            self._server.give_back(spare)
+        else:
+            pool.drop(spare)
+        if not self._control.is_connected:
+            self._next_check = 0.0  # it is opened again
+
+    def _hear_beside(self, spare: Connection) -> None:
+        steps = [hear_time(self._server.clock)]
+        commands = spare.begin(steps, Budget(self._budget))
+        if not self._control.is_connected:
+            spare.finish(steps, commands, self._silence_budget(self._longest_silence))
+            return
         try:
-            with suppress(NoReply):
-                self._control.exchange(hear_time(self._server.clock), seconds)
-                return
-            # The reply to this, too? Once more, on another connection.
-            steps = hear_time(self._server.clock)
-            self._watched(lambda: self._control.exchange(steps, seconds), True)
-        except Failure:
-            pass  # the next check tells
-        finally:
-            breaker.is_checked = False
+            self._hear()
+        except NoReply:
+            with suppress(NoReply):  # if something has arrived here, the server is not silent
+                spare.finish(steps, commands, Budget(0.0))
+            raise
+        spare.finish(steps, commands, Budget(self._budget))
 
-    def _connect(self) -> None:
-        """Open connections while there is need; that one cannot be opened hurts no request that has one."""
-        server = self._server
-        while not self._is_closed and server.wants_connection() and self._connecting.left <= 0:
-            try:
-                connection = self._open()
-            except Failure as failure:
-                self._connecting.fail()
-                silent = isinstance(failure, NoReply) or getattr(failure, "silent", False)
-                reason = Unreachable(str(failure), silent)
-                server.cannot_connect(reason)
-                if not server.is_lost:
-                    self._notices.warn_once(
-                        f"connect {server.endpoint}",
-                        f"store {server.endpoint}: cannot open another connection: {reason}",
-                    )
-                return
-            self._notices.resolve(f"connect {server.endpoint}")
-            server.offer(connection)
-
-    def _open(self) -> Connection:
-        server = self._server
-        connection = server.open_connection()
-        if not server.clock.is_set:
-            # Before the first is used, or its first command could not say how long it may write.
-            try:
-                connection.exchange(hear_time(server.clock), Budget(server.patience))
-            except BaseException:
-                connection.close()
-                raise
-        return connection
+    def _hear(self) -> None:
+        self._control.exchange(hear_time(self._server.clock), self._longest_silence)
 
     def _check(self) -> None:
         """Once a second: what time it is there, whether it still knows the scripts, what nothing uses."""
@@ -226,7 +206,7 @@ class Connector:
                 self._look_around()
             return
         server.breaker.close()
-        self._connecting.until = 0.0
+        self._opener.begin_anew()
 
     def _probe(self) -> None:
         """The real script, writing, within the budget."""
@@ -264,8 +244,40 @@ class Connector:
             self._count("settled", admitted)
         return settled and not server.is_lost
 
-    def _watched(self, work: Callable[[], object], decides: bool = False) -> bool:
-        """Whether it went well. `decides`: a call waits for the server too, so silence here is the server's."""
+    def _refunds_more(self) -> bool:
+        """One step of the refunds that could not be carried out at once; whether there are more."""
+        server, refunds = self._server, self._refunds
+        if server.is_lost or not refunds or self._refunding.left > 0:
+            return False
+        if not self._watched(self._control.connect):
+            return False
+        attempts = refunds.take(lambda key: self._belongs(server, key))
+        if not attempts:
+            return False
+        waiting = Budget(server.patience)
+        exchanges = [attempt.start(server, waiting) for attempt in attempts]
+        answers: list[Any] = [NoReply("no reply came")] * len(attempts)
+
+        def carry_out() -> None:
+            answers[:] = self._control.exchange_all(exchanges, server.patience)
+
+        self._watched(carry_out)
+        if any(isinstance(answer, Moved) for answer in answers):
+            self._look_around()
+        done = [refunds.conclude(*one) for one in zip(attempts, answers, strict=True)]
+        if not all(done):
+            self._refunding.fail()
+        return all(done)
+
+    def _finish_refunds(self) -> None:
+        """The store is closed: what can be refunded at once, is."""
+        end = monotonic() + CONNECT_SECONDS
+        self._refunding.until = 0.0
+        while self._refunds_more() and monotonic() < end:
+            pass
+
+    def _watched(self, work: Callable[[], object]) -> bool:
+        """Whether it went well."""
         server = self._server
         try:
             work()
@@ -274,10 +286,9 @@ class Connector:
         except BadCounter:
             pass
         except NoReply as failure:
-            if decides:
-                server.breaker.is_checked = server.breaker.is_suspect = False
             server.breaker.note(failure, self._control.sent)
         except Unreachable as failure:
+            server.breaker.note_no_second_connection(failure)
             server.cannot_connect(failure)
         except Refused as failure:
             if "NOPERM" not in str(failure):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from time import monotonic
 from typing import Any
 
@@ -13,9 +14,16 @@ from diana.stores.redis.protocol.failures import Failure, Nonsense, NoReply
 
 
 class Control:
-    def __init__(self, server: Server, seconds: float | None = None) -> None:
-        """`seconds`: how long a reply is waited for, unless told otherwise; the server's patience, if not given."""
+    def __init__(
+        self,
+        server: Server,
+        seconds: float | None = None,
+        budget: Callable[[float], Budget] = Budget,
+    ) -> None:
+        """`seconds`: how long a reply is waited for, unless told otherwise; the server's patience, if not given. `budget` makes a budget
+        of them."""
         self._server = server
+        self._budget = budget
         self._seconds = server.patience if seconds is None else seconds
         self._connection: Connection | None = None
         self.sent = 0.0
@@ -30,7 +38,7 @@ class Control:
     def exchange_all(self, exchanges: list[Exchange], seconds: float | None = None) -> list[Any]:
         """All are sent before any reply is read; a failure is an answer too, but NoReply is raised."""
         connection = self.connect()
-        budget = Budget(self._seconds if seconds is None else seconds)
+        budget = self._budget(self._seconds if seconds is None else seconds)
         self.sent = monotonic()
         try:
             return connection.finish(exchanges, connection.begin(exchanges, budget), budget)

@@ -16,17 +16,25 @@ from diana.core.meter import Meter
 from diana.stores.arrivals import Arrivals
 from diana.stores.lock import fork_safe_lock
 from diana.stores.redis.background.arrivals import exchange_arrivals
-from diana.stores.redis.background.connector import Connector, chance
+from diana.stores.redis.background.connector import Connector
 from diana.stores.redis.background.control import Control
 from diana.stores.redis.background.membership import BEAT_SECONDS, Membership
 from diana.stores.redis.background.overrides import StoredOverrides
 from diana.stores.redis.background.publisher import Publisher
-from diana.stores.redis.background.wakeup import Wakeup, join_thread, start_thread
+from diana.stores.redis.background.wakeup import (
+    FIRST_PAUSE,
+    LONGEST_PAUSE,
+    Wakeup,
+    chance,
+    join_thread,
+    start_thread,
+)
 from diana.stores.redis.connection.opening import CONNECT_SECONDS, patience
 from diana.stores.redis.connection.server import Server, ServerSettings
 from diana.stores.redis.connection.topology import slot_of_key, topology_from_address
 from diana.stores.redis.fallback import Fallback
 from diana.stores.redis.notices import Notices
+from diana.stores.redis.pending_refunds import PendingRefunds
 from diana.stores.redis.protocol.commands import USE_CLUSTER
 from diana.stores.redis.protocol.failures import (
     BadCounter,
@@ -40,9 +48,6 @@ from diana.stores.redis.protocol.failures import (
 from diana.stores.redis.url import Address, Endpoint
 
 log = logging.getLogger("diana")
-
-FIRST_PAUSE = 0.05
-LONGEST_PAUSE = 1.0
 
 
 class Keeper:
@@ -62,8 +67,11 @@ class Keeper:
         forget_limits: Callable[[], None],
         overrides: StoredOverrides,
         arrivals: Arrivals,
+        refunds: PendingRefunds,
         zone: str | None = None,
     ) -> None:
+        self.refunds = refunds
+        refunds.when_added = self._wake_for
         self._arrivals = arrivals
         self._overrides = overrides
         self._fallback = fallback
@@ -128,6 +136,11 @@ class Keeper:
             connector.wake()
         if connector is None or server.is_lost:
             self.wake()
+
+    def _wake_for(self, key: bytes) -> None:
+        server = self.server_of(key)
+        if server is not None:
+            self.wanted_by(server)
 
     def look_around(self) -> None:
         """A key was not where it should be."""
@@ -242,12 +255,12 @@ class Keeper:
         for gone in [known for known in self._controls if known not in servers]:
             self._controls.pop(gone).hang_up()
         for server in servers:
-            connector = self._connectors.get(server)
-            if connector is None or not connector.is_alive:
+            if server not in self._connectors:
                 self._connectors[server] = Connector(
                     server,
                     self._publisher,
                     self._fallback,
+                    self.refunds,
                     self._budget,
                     self._probe_key,
                     lambda server, key: self.server_of(key) is server,
@@ -256,6 +269,7 @@ class Keeper:
                     self._count,
                     self._notices,
                 )
+            self._connectors[server].ensure()
 
     def _beat(self) -> None:
         home = self.server_of(self._membership.keys[0])

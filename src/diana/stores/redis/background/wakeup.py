@@ -1,4 +1,6 @@
-"""A background thread sleeps until it is needed: one lock, so that a signal handler that raises leaves nothing half done.
+"""How a background thread starts, sleeps until it is needed, pauses after failures, and ends.
+
+It sleeps by one lock, so that a signal handler that raises leaves nothing half done.
 
 Made in the process that uses it, by its name in the module: a library that patches threading after us is heeded, and a queue or a
 condition of the interpreter's own would block a hub of greenlets for ever.
@@ -9,9 +11,19 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from random import SystemRandom
+from time import monotonic
 
 from diana.stores.redis.connection.budget import SLICES
 from diana.stores.redis.notices import Notices
+
+chance = SystemRandom()
+"""Not the application's: it may have seeded that one."""
+
+FIRST_PAUSE = 0.05
+LONGEST_PAUSE = 1.0
+STEADY_SECONDS = 10.0
+"""After so long without a failure the pauses begin anew."""
 
 
 class Wakeup:
@@ -48,3 +60,25 @@ def join_thread(thread: threading.Thread, seconds: float) -> None:
         thread.join(seconds / SLICES)
         if not thread.is_alive():
             return
+
+
+class BackOff:
+    """Longer and longer pauses, with jitter; flapping does not shorten them."""
+
+    def __init__(self) -> None:
+        self._failures = 0
+        self._failed_at = 0.0
+        self.until = 0.0
+
+    def fail(self) -> None:
+        now = monotonic()
+        if now - self._failed_at > STEADY_SECONDS:
+            self._failures = 0
+        pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(self._failures, 10))
+        self._failures += 1
+        self._failed_at = now
+        self.until = now + pause * (0.5 + chance.random() / 2)
+
+    @property
+    def left(self) -> float:
+        return self.until - monotonic()

@@ -1,10 +1,12 @@
-"""The circuit breaker of one server: may it be asked at all?
+"""The circuit breaker of one server: may requests query it at all?
 
-Silence, not slowness, opens it: a request overran and nothing was heard from the server since it was sent, also not by a background
-thread that asked on its own connection, on a machine that is not too busy to tell; or every call failed for half a second; or the
-server refuses, or talks nonsense. One reply that is late, lost or cut is a failure of that call alone. While it is open no request
-asks; only a background thread, after a probe with the real script, closes it. There is no half-open state in which a client's request
-would be the probe.
+Silence, not slowness, opens it. If nothing has arrived for half a request's budget, the server is suspected, and a background thread asks
+for the time on a second connection that is open already. If nothing arrives there either until the budget is over, the server has fallen
+silent. If anything arrives, on any connection, the suspicion is over: one reply that is late, lost or cut fails its own call only.
+
+The breaker also opens if every call failed for half a second, and if the server refuses or violates the protocol. While it is open no
+request queries the store; only a background thread, after a probe with the real script, closes it. There is no half-open state in which a
+client's request would be the probe.
 """
 
 from __future__ import annotations
@@ -46,10 +48,8 @@ class Breaker:
         self.is_open = False
         self.heard = 0.0
         """When the server last said anything, on any connection, by the monotonic clock."""
-        self.is_suspect = False
-        """A call has waited for half its budget, and nothing was heard since it was sent."""
-        self.is_checked = False
-        """A background thread is asking, on its own connection, whether the server is there; its outcome counts."""
+        self.suspected = 0.0
+        """When the call was sent for which the server was suspected last; 0: it was not since the breaker changed."""
         self._endpoint = endpoint
         self._notices = notices
         self._count = count
@@ -65,10 +65,15 @@ class Breaker:
     def hear(self, moment: float) -> None:
         self.heard = moment
 
+    @property
+    def is_suspect(self) -> bool:
+        """A call has waited for half its budget, and nothing was heard since it was sent."""
+        return self.suspected > self.heard
+
     def suspect(self, sent: float) -> None:
-        """Nothing came yet to a call that was sent then, and half its time is over. Is it the server, or one reply?"""
-        if self.heard < sent and not (self.is_suspect or self.is_checked or self.is_open):
-            self.is_suspect = True
+        """Nothing came yet to a call that was sent then, and half its budget is over. Is it the server, or one reply?"""
+        if self.heard < sent and not (self.is_suspect or self.is_open):
+            self.suspected = sent
             self._wake()
 
     def answered(self) -> None:
@@ -81,16 +86,11 @@ class Breaker:
         if isinstance(error, Nonsense | Refused):
             self.open(error)
         elif isinstance(error, NoReply | TooLate):
-            now = self._clock()
-            has_failed_long = self._count_failed(now)
-            silent = isinstance(error, Overrun) and self.heard < sent
-            if self.is_suspect or self.is_checked:
-                silent = False  # that check decides
-            if isinstance(error, Overrun) and error.held_up:
-                # A busy machine alone is not that late.
-                silent = silent and now - sent >= FAILING_SECONDS
-            if silent or has_failed_long:
+            is_silent = isinstance(error, Overrun) and error.proves_silence and self.is_suspect
+            if self._count_failed(self._clock()) or is_silent:
                 self.open(error)
+            elif isinstance(error, Overrun):
+                self.suspect(sent)
 
     def note_no_connection(self, reason: Failure) -> None:
         """There is none, and none could be had in time: requests that come next shall not wait as long.
@@ -104,6 +104,11 @@ class Breaker:
         if not silent or has_failed_long or now - self.heard >= SILENT_SECONDS:
             self.open(reason)
 
+    def note_no_second_connection(self, reason: Unreachable) -> None:
+        """While the server was suspected no second connection could be opened. If nothing came there either, it has fallen silent."""
+        if reason.silent and self.is_suspect:
+            self.open(Overrun())
+
     def _count_failed(self, now: float) -> bool:
         """Whether every call has failed for long enough, with this one."""
         self._failing_since = self._failing_since or now
@@ -114,7 +119,7 @@ class Breaker:
         with self._lock:
             if self.is_open:
                 return
-            self.is_open, self.is_suspect = True, False
+            self.is_open, self.suspected = True, 0.0
             self._failing_since, self._failed = 0.0, 0
             self._reason_is_known = not isinstance(reason, NoConnection)
             self._notices.queue(f"store {self._endpoint} unreachable: {reason}; counting locally")
@@ -132,7 +137,7 @@ class Breaker:
         with self._lock:
             if not self.is_open:
                 return
-            self.is_open = False
+            self.is_open, self.suspected = False, 0.0
             self._notices.queue(f"store {self._endpoint} is back; counting globally again")
         self._count("breaker_closed")
         self._notices.tell()

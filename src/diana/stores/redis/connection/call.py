@@ -19,7 +19,6 @@ class Call:
         "batch",
         "counters",
         "deadline",
-        "is_extended",
         "replies",
         "sent",
         "steps",
@@ -36,7 +35,6 @@ class Call:
         """Of an exchange that is no batch: its future."""
         self.steps: Exchange | None = None
         """None: a batch of which no more is known than that it was sent."""
-        self.is_extended = False
         self.replies = 1
         self.sent = 0.0
 

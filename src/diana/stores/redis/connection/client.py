@@ -20,6 +20,7 @@ from diana.core.errors import ConfigError
 from diana.core.exchange import adrive, drive
 from diana.core.meter import Meter
 from diana.stores.redis.connection.budget import Budget
+from diana.stores.redis.pending_refunds import PendingRefunds
 from diana.stores.redis.protocol.batch import Ask
 from diana.stores.redis.protocol.commands import Command, Exchange, acquire
 from diana.stores.redis.protocol.failures import (
@@ -165,8 +166,13 @@ class ClientKeeper:
     has_looked = True
 
     def __init__(
-        self, client: Any, count: Callable[..., None], when_set_back: Callable[[], None]
+        self,
+        client: Any,
+        count: Callable[..., None],
+        when_set_back: Callable[[], None],
+        refunds: PendingRefunds,
     ) -> None:
+        self.refunds = refunds
         # A client of a cluster knows the slot of a key; that of one server has no use for it.
         has_slots = callable(getattr(client, "keyslot", None))
         self.topology = ClientTopology(ClientServer(client, count, when_set_back), has_slots)

@@ -36,7 +36,7 @@ class Connection:
         self._reader = hiredis.Reader()
         self._hear = hear
         self.suspect: Callable[[float], None] = lambda _: None
-        """Called with the time of sending when half the budget is over and nothing has arrived."""
+        """Called with the time of sending when half a request's budget is over and nothing has arrived."""
         self._sent = 0.0
         self.idle_since = 0.0
         self.taken_at = 0.0
@@ -232,7 +232,7 @@ class Connection:
             self.socket.settimeout(0)
         piece = self._piece_at_once()
         if piece is None:
-            raise Overrun(budget.held_up)
+            raise Overrun(budget.proves_silence())
         self._hear(monotonic())
         if not piece:
             raise NoReply("the server has closed the connection")

@@ -15,14 +15,7 @@ from time import monotonic
 from typing import Any, cast
 
 from diana.stores.redis.connection.breaker import Breaker
-from diana.stores.redis.connection.budget import (
-    BUSY,
-    EXTENSION,
-    LATE,
-    SLICES,
-    Budget,
-    machine_is_busy,
-)
+from diana.stores.redis.connection.budget import LATE, SLICES, Budget
 from diana.stores.redis.connection.call import Answer, Call, resolve
 from diana.stores.redis.connection.connection import NOTHING_YET, Connection
 from diana.stores.redis.connection.pool import Pool
@@ -58,7 +51,9 @@ class LoopLine:
         slot_of: Callable[[bytes], int] | None,
         is_denied: Callable[[list[bytes]], bool],
         budget: float,
+        pass_on: Callable[[], None],
     ) -> None:
+        """`pass_on`: a connection is in the pool that this loop does not need; another may."""
         self.loop = loop
         self._pool = pool
         self._breaker = breaker
@@ -68,6 +63,9 @@ class LoopLine:
         self._slot_of = slot_of
         self._is_denied = is_denied
         self._interval = budget / SLICES
+        self._pass_on = pass_on
+        self._is_told = False
+        """That a connection is ready; it has not looked yet."""
         self._connection: Connection | None = None
         self._asks: deque[tuple[Ask, float]] = deque()
         self._exchanges: deque[tuple[Exchange, Answer, float]] = deque()
@@ -81,8 +79,6 @@ class LoopLine:
         self._tick_due = 0.0
         self._held_up = 0.0
         """Seconds for which the loop was late, so far."""
-        self._was_busy = 0.0
-        """When it was last found to be late at all, by the monotonic clock."""
 
     def now(self) -> float:
         return monotonic() - self._held_up
@@ -107,13 +103,25 @@ class LoopLine:
             self._flush_soon()
         return answer
 
-    def claim(self, connection: Connection | None = None) -> None:
-        """A connection is ready, in the pool or at hand. Called in the loop."""
-        if connection is None and self:
-            connection = self._pool.take(for_ever=True)
+    def wants_notice(self) -> bool:
+        """Whether it waits for a connection and was not told yet of one. If it was not, it is as good as told."""
+        if self._is_told or not self or self.loop.is_closed():
+            return False
+        self._is_told = True
+        return True
+
+    def claim(self) -> None:
+        """A connection may be ready in the pool. Called in the loop."""
+        self._is_told = False
+        connection = self._pool.take(for_ever=True) if self else None
         if connection is None:
+            if not self and not self._pool.is_empty:
+                self._pass_on()
             return
-        if self._connection is not None or self.loop.is_closed():
+        self._use(connection)
+
+    def _use(self, connection: Connection) -> None:
+        if self.loop.is_closed():
             self._pool.give(connection)
             return
         connection.socket.settimeout(0)
@@ -182,7 +190,7 @@ class LoopLine:
             self._arm()
             self._want_connection()
             return False
-        self.claim(connection)
+        self._use(connection)
         return False  # it has flushed
 
     def _start_batches(self) -> None:
@@ -317,10 +325,9 @@ class LoopLine:
     def _count_lateness(self) -> None:
         if self._tick is not None:
             late = monotonic() - self._tick_due
-            if late > BUSY:
-                self._was_busy = monotonic()
             if late > LATE:
-                self._held_up += late
+                # What this loop has lost, the thread that opens its connection may have lost, too.
+                self._held_up += 2 * late if self else late
                 self._tick_due += late
 
     def _look(self) -> None:
@@ -331,9 +338,8 @@ class LoopLine:
             self._breaker.suspect(self._calls[0].sent)
         if self._calls and self._calls[0].deadline <= self.now():
             self._readable()
-        if self._calls and self._calls[0].deadline <= self.now() and not self._extend():
-            sent = self._calls[0].sent
-            self._break(Overrun(self._was_busy > sent), sent)
+        if self._calls and self._calls[0].deadline <= self.now():
+            self._break(Overrun(), self._calls[0].sent)
         now = self.now()
         for line in (self._exchanges, self._asks):
             while line and line[0][-1] <= now:
@@ -342,18 +348,9 @@ class LoopLine:
                 resolve(late[0].waits if isinstance(late[0], Ask) else late[1], failure)
                 if not len(self._pool):
                     self._breaker.note_no_connection(failure)
+        if self:
+            self.claim()  # one that another has given back
         self._arm()
-
-    def _extend(self) -> bool:
-        """Where more is to be done than there are processors for, a call gets its time once more: the server may be held up as we are."""
-        if self._calls[0].is_extended or not machine_is_busy():
-            return False
-        self._was_busy = monotonic()
-        for call in self._calls:
-            if not call.is_extended:
-                call.is_extended = True
-                call.deadline += min(EXTENSION, SLICES * self._interval)
-        return True
 
     def _break(self, failure: NoReply, sent: float) -> None:
         """What is under way has failed; what waits may yet be sent on another connection."""

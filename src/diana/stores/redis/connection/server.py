@@ -99,11 +99,9 @@ class Server:
         """For the background threads."""
         settings = self._settings
         login_seconds = max(LEAST_LOGIN_SECONDS, 2 * settings.budget)
-        connection = open_connection(
+        return open_connection(
             self.endpoint, settings.login, self.breaker.hear, self.patience, login_seconds
         )
-        connection.suspect = self.breaker.suspect
-        return connection
 
     def wants_connection(self) -> bool:
         """A thread or a loop waits for one, or none is ready for the next."""
@@ -115,13 +113,26 @@ class Server:
 
     def offer(self, connection: Connection) -> None:
         """A new connection: to a loop that waits, else to threads."""
+        connection.suspect = self.breaker.suspect
         self.pool.add(connection)
-        for line in list(self._loops.values()):
-            if line:
-                _in_loop(line.loop, line.claim)
-                break
-        else:
+        self._serve()
+
+    def give_back(self, connection: Connection) -> None:
+        """One that was taken from the pool."""
+        self.pool.give(connection)
+        self._serve()
+
+    def _serve(self) -> None:
+        if not self._serve_loop():
             self.threads.serve()
+
+    def _serve_loop(self) -> bool:
+        """Tell a loop that waits, and was not told yet, that a connection is ready; whether there is one."""
+        for line in list(self._loops.values()):
+            if line.wants_notice():
+                _in_loop(line.loop, line.claim)
+                return True
+        return False
 
     def cannot_connect(self, failure: Unreachable) -> None:
         """That alone hurts no request that has a connection."""
@@ -177,6 +188,7 @@ class Server:
             settings.slot_of,
             settings.is_denied,
             settings.budget,
+            self._serve,
         )
         with self._lock:
             self._loops[id(loop)] = line

@@ -36,12 +36,14 @@ from diana.stores.redis.protocol.failures import (
 from diana.stores.redis.protocol.server_clock import ServerClock
 
 UNANSWERED: Any = object()
+HANDOVER_SECONDS = 1.0
+"""Between two lines of the thread that hands a connection over; it may stand still there."""
 
 
 class Waiter:
     """A thread in line."""
 
-    __slots__ = ("answer", "ask", "connection", "wake")
+    __slots__ = ("_place", "answer", "ask", "connection", "wake")
 
     def __init__(self, ask: Ask | None) -> None:
         self.ask = ask
@@ -50,6 +52,8 @@ class Waiter:
             ask.waits = self
         self.connection: Connection | None = None
         self.answer = UNANSWERED
+        self._place: list[None] = [None]
+        """Taken out, in one step, by a connection that is handed over, or by the thread when it leaves: by one of them only."""
         # By its name in the module, so that a library that patches threading after us is heeded.
         self.wake = threading.Lock()
         self.wake.acquire()
@@ -57,6 +61,29 @@ class Waiter:
     def resolve(self, answer: Any) -> None:
         self.answer = answer
         self.wake.release()
+
+    def hand_over(self, connection: Connection) -> bool:
+        """Whether the thread is still there to take it."""
+        if not self._take_place():
+            return False
+        self.connection = connection
+        self.wake.release()
+        return True
+
+    def leave(self) -> bool:
+        """Whether no connection was handed over, nor will be."""
+        return self._take_place()
+
+    @property
+    def has_left(self) -> bool:
+        return not self._place
+
+    def _take_place(self) -> bool:
+        try:
+            self._place.pop()
+        except IndexError:
+            return False
+        return True
 
 
 class ThreadLine:
@@ -137,8 +164,8 @@ class ThreadLine:
             except IndexError:
                 pool.give(connection)
                 continue
-            waiter.connection = connection
-            waiter.wake.release()
+            if not waiter.hand_over(connection):
+                pool.give(connection)
 
     def fail_all(self, failure: Failure) -> None:
         """No connection will come: the breaker is open, or the store closed."""
@@ -159,20 +186,20 @@ class ThreadLine:
             self._want_connection()
         try:
             if not budget.wait(waiter.wake, self._want_connection):
-                self._give_up(waiter, budget)
+                self._give_up(waiter)
         except BaseException:
             self._leave(waiter)
             raise
         return waiter.connection
 
-    def _give_up(self, waiter: Waiter, budget: Budget) -> None:
+    def _give_up(self, waiter: Waiter) -> None:
         try:
             self._line.remove(waiter)
         except ValueError:
-            # Its request is on its way with another thread's, or a connection is about to be handed over.
-            budget.left = 2 * budget.slice()
-            if not budget.wait(waiter.wake, self._want_connection):
-                waiter.answer = Overrun()
+            if not waiter.leave():
+                waiter.wake.acquire(timeout=HANDOVER_SECONDS)
+            elif waiter.answer is UNANSWERED:
+                waiter.answer = Overrun()  # its request is on its way with another thread's
             return
         failure = NoConnection("no connection was free within the budget")
         waiter.answer = failure
@@ -184,7 +211,10 @@ class ThreadLine:
         try:
             self._line.remove(waiter)
         except ValueError:
-            if waiter.wake.acquire(timeout=1.0) and waiter.connection is not None:
+            if waiter.leave():
+                return
+            waiter.wake.acquire(timeout=HANDOVER_SECONDS)
+            if waiter.connection is not None:
                 self._pool.give(waiter.connection)
                 self.serve()
 
@@ -242,6 +272,8 @@ class ThreadLine:
             except IndexError:
                 return
             its = waiter.ask
+            if waiter.has_left:
+                continue
             if its is None or its.now != ask.now or counters + len(its.keys) > MOST_COUNTERS:
                 line.appendleft(waiter)
                 return

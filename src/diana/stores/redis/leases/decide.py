@@ -14,12 +14,13 @@ from diana.core.contracts import Clock
 from diana.core.decision import Decision
 from diana.core.meter import Meter
 from diana.stores.clock import wall_us
-from diana.stores.redis.decide import UNREACHABLE, Charged, Decider
+from diana.stores.redis.decide import Decider
 from diana.stores.redis.jobs import AnyServer, ExchangeJob, Job
 from diana.stores.redis.leases.asking import WireLimits, ask_pool
 from diana.stores.redis.leases.pool import Ask, Grant
 from diana.stores.redis.leases.table import Asked, LeaseTable
 from diana.stores.redis.protocol.failures import Failure, Nonsense, NoReply, Refused
+from diana.stores.redis.refunds import UNREACHABLE, Charged
 from diana.stores.redis.routing import JobSteps
 
 OVERTAKEN = Nonsense("an ask was overtaken")

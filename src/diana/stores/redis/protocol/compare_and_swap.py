@@ -23,7 +23,13 @@ from diana.stores.redis.protocol.commands import (
     acquire,
     call_script,
 )
-from diana.stores.redis.protocol.failures import BadCounter, NoReply, TooLate, failure_from_script
+from diana.stores.redis.protocol.failures import (
+    BadCounter,
+    Contended,
+    NoReply,
+    TooLate,
+    failure_from_script,
+)
 from diana.stores.redis.protocol.script import (
     GIVEN_GRACE_MS,
     GRACE_MS,
@@ -60,20 +66,37 @@ def charge_all(charges: Charges, write: bool) -> Change:
     return change
 
 
-@dataclass(frozen=True, slots=True)
-class Refund:
-    """One charge that was made at `at`."""
+class Part(NamedTuple):
+    """What is refunded of one charge, and when that charge was made."""
 
-    meter: Meter
     cost: int
     at: int
 
+
+TRIES = 4
+"""Of a refund for which a request waits."""
+
+
+@dataclass(slots=True)
+class Refund:
+    """Charges to one counter, undone together."""
+
+    meter: Meter
+    parts: Sequence[Part]
+    tries: int = TRIES
+    """How often it is tried while others write to the counter."""
+    may_be_written: bool = False
+    """It was sent, so that its outcome is unknown if no reply comes."""
+
     def __call__(self, states: list[State | None], now: int) -> tuple[Any, list[State | None]]:
+        self.may_be_written = True
         (state,) = states
         if state is None:
             return None, [None]
         algorithm, params = self.meter.algorithm, self.meter.params
-        return None, [algorithm.refund(state, params, self.cost, self.at, now)]
+        for cost, at in self.parts:
+            state = algorithm.refund(state, params, cost, at, now)
+        return None, [state]
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +133,7 @@ def swap(
     left_us = int(waiting.left * 1_000_000)
     # A reply that comes too late would be the server's fault; that others are quicker is not.
     last_try = monotonic_us() + left_us * 4 // 5
+    tries = change.tries if isinstance(change, Refund) else None
     lenience = iter(LENIENCE_US)
     allowed_us = left_us + next(lenience)
     while True:
@@ -132,8 +156,12 @@ def swap(
                 raise TooLate("the command came to the server after its deadline")
             allowed_us = left_us + more
             continue
-        if outcome == 0 and monotonic_us() > last_try:
-            raise BadCounter("no quiet moment within the budget")
+        if outcome == 0:
+            tries = None if tries is None else tries - 1
+            if tries == 0 or monotonic_us() > last_try:
+                raise Contended("others write to the counter all the time")
+            if isinstance(change, Refund):
+                change.may_be_written = False
         if outcome == 1:
             stand = [
                 before if state is None else state
@@ -152,10 +180,16 @@ def _strike(
     asking: bool,
 ) -> Exchange:
     """A log is not read whole for one entry: the script strikes it out."""
-    request = ["refund", 1, wire_limit(refund.meter), f"{refund.cost}@{refund.at}"]
-    at, said = yield from acquire(clock, keys, request, now, waiting, asking)
-    if isinstance(said, bytes):
-        raise failure_from_script(said.decode("utf-8", "replace"))
+    limit = wire_limit(refund.meter)
+    requests = [word for cost, at in refund.parts for word in ("refund", 1, limit, f"{cost}@{at}")]
+    count = len(refund.parts)
+    refund.may_be_written = True
+    at, *said = yield from acquire(
+        clock, [*keys] * count, requests, now, waiting, asking, count=count
+    )
+    for answer in said:
+        if isinstance(answer, bytes):
+            raise failure_from_script(answer.decode("utf-8", "replace"))
     return Swapped(at, None, [None])
 
 

@@ -9,7 +9,8 @@ Failure
 │   ├── Overrun    nothing has arrived within the budget
 │   └── Nonsense   what came is not what a store says
 ├── Moved          the key is on another server: nothing was done
-└── BadCounter     the server is well, but this counter holds something else
+└── BadCounter     the server is healthy, but this counter holds something else
+    └── Contended  others write to the counter all the time: nothing was done
 """
 
 from __future__ import annotations
@@ -45,10 +46,10 @@ class NoReply(Failure):
 
 
 class Overrun(NoReply):
-    def __init__(self, held_up: bool = False) -> None:
-        """`held_up`: meanwhile this process itself did not always get the processor in time, and so perhaps neither did the server."""
+    def __init__(self, proves_silence: bool = False) -> None:
+        """`proves_silence`: a background thread waited, on a second connection, because a request waits for the server, too."""
         super().__init__("no reply within the budget")
-        self.held_up = held_up
+        self.proves_silence = proves_silence
 
 
 class Nonsense(NoReply):
@@ -57,6 +58,10 @@ class Nonsense(NoReply):
 
 
 class BadCounter(Failure):
+    pass
+
+
+class Contended(BadCounter):
     pass
 
 

@@ -1,0 +1,113 @@
+"""How charges are refunded: at once if possible, else in the background.
+
+Pure, as `decide` is: it yields jobs and is sent their answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from diana.core.limit import holds_places
+from diana.core.meter import Meter
+from diana.stores.redis.background.keeper import Keeper
+from diana.stores.redis.connection.client import ClientKeeper
+from diana.stores.redis.deny_cache import DenyCache
+from diana.stores.redis.fallback import Fallback
+from diana.stores.redis.jobs import AnyServer, AskJob, ExchangeJob, Job
+from diana.stores.redis.pending_refunds import may_be_tried_again
+from diana.stores.redis.protocol.batch import Ask
+from diana.stores.redis.protocol.commands import Exchange
+from diana.stores.redis.protocol.compare_and_swap import Change, Part, Refund, Renewal, swap
+from diana.stores.redis.protocol.failures import NoConnection
+from diana.stores.redis.protocol.wire import Plans
+from diana.stores.redis.routing import JobSteps, Routing
+
+UNREACHABLE = NoConnection("the store is unreachable")
+
+
+class Charged(NamedTuple):
+    """A charge that was made."""
+
+    charge: tuple[Meter, str, int]
+    at: int
+    here: bool
+    """Because the store was lost."""
+
+
+class Refunding(Routing):
+    def __init__(
+        self, keeper: Keeper | ClientKeeper, plans: Plans, deny_cache: DenyCache, fallback: Fallback
+    ) -> None:
+        super().__init__(keeper)
+        self._plans = plans
+        self._deny_cache = deny_cache
+        self._fallback = fallback
+        self._pending = keeper.refunds
+
+    def _refund(self, charged: Sequence[Charged], now: int | None) -> JobSteps[None]:
+        """Where each was charged, if it was at all."""
+        keys = self._plans.keys([one.charge for one in charged])
+        jobs: list[Job] = []
+        sent: list[tuple[bytes, Refund]] = []
+        for key, ((meter, subject, cost), at, here) in zip(keys, charged, strict=True):
+            self._deny_cache.forget(key)
+            if here:
+                cost = self._fallback.refund((meter, subject, cost), key, at, self._time_here(now))
+            if not cost:
+                continue
+            server = self._server_of(key)
+            if server is None:
+                self._pending.add(key, meter, Part(cost, at), now)
+            else:
+                refund = Refund(meter, [Part(cost, at)])
+                jobs.append(self._refund_job(server, key, refund, now))
+                sent.append((key, refund))
+        answers = yield from self._carry_out(jobs)
+        for (key, refund), answer in zip(sent, answers, strict=True):
+            if may_be_tried_again(refund, answer):
+                self._pending.add(key, refund.meter, refund.parts[0], now)
+        for key in keys:
+            self._deny_cache.forget(key)  # another request may have been denied before it arrived
+
+    def _refund_pending(self) -> JobSteps[None]:
+        """With the application's own client no thread does it."""
+        for attempt in self._pending.take(lambda key: self._server_of(key) is not None):
+            server = self._server_of(attempt.pending[0].key)
+            if server is None:
+                self._pending.conclude(attempt, UNREACHABLE)
+                continue
+            (answer,) = yield from self._carry_out([ExchangeJob(server, attempt.start)])
+            self._pending.conclude(attempt, answer)
+
+    def _refund_job(self, server: AnyServer, key: bytes, refund: Refund, now: int | None) -> Job:
+        ((cost, at),) = refund.parts
+        return self._revision_job("refund", server, key, refund.meter, f"{cost}@{at}", refund, now)
+
+    def _renewal_job(self, server: AnyServer, key: bytes, renewal: Renewal, now: int | None) -> Job:
+        said = f"{renewal.cost}@{renewal.at}"
+        return self._revision_job("renew", server, key, renewal.meter, said, renewal, now)
+
+    def _revision_job(
+        self,
+        verb: str,
+        server: AnyServer,
+        key: bytes,
+        meter: Meter,
+        charge: str,
+        change: Change,
+        now: int | None,
+    ) -> Job:
+        """Refund or renew a charge. Places travel with the decisions of others; the rest is compared and swapped."""
+        if holds_places(meter.algorithm) and getattr(meter.algorithm, f"lua_{verb}", None):
+            limit = self._plans.of(meter).limit
+            return AskJob(server, Ask([key], [verb, 1, limit, charge], now))
+
+        def start(server: AnyServer, budget: Any, asking: bool) -> Exchange:
+            return swap(server.clock, [key], [meter], change, now, budget, asking)
+
+        return ExchangeJob(server, start)
+
+    def _time_here(self, now: int | None) -> int | None:
+        """For the fallback; None: its own clock."""
+        return now
