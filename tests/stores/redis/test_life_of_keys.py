@@ -180,6 +180,16 @@ class TestTwoVersionsOfRules:
         assert is_kept_for(charged, any_server)
 
 
+@pytest.mark.parametrize("code", ["TB", "LB", "W", "SW", "SL", "C"])
+def test_of_what_was_given_back_whole_no_key_is_left(
+    code: str, store: RedisStore, any_server: Server
+) -> None:
+    some = meter("whole", code, 5, HOUR_US)
+    (charged,) = store.decide([Charge(some, "k")])
+    store.refund([Charge(some, "k")], charged_at(some, charged), charged.at)
+    assert not [key for key in any_server.client().scan_iter() if key.endswith(b"|k")]
+
+
 def test_a_shorter_hold_does_not_shorten_it(store: RedisStore, any_server: Server) -> None:
     long, short = (meter("held", "C", 5, unit_us) for unit_us in (HOUR_US, 10 * SECOND_US))
     (held,) = store.decide([Charge(long, "k")])

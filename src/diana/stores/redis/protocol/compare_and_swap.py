@@ -186,4 +186,6 @@ def _written(meter: Meter, state: State | None, now: int, given: bool) -> tuple[
         meter.decide(state, params, 0, now)[1][3]
         for params in (meter.params, *slowest_params(meter))
     )
+    if not reset_us:
+        return b"-", 0  # as good as never seen
     return wire_state(state), -(-reset_us // 1_000) + (GIVEN_GRACE_MS if given else GRACE_MS)
