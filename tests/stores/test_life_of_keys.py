@@ -61,18 +61,31 @@ def meter(code: str, rpu: int, unit_us: int = HOUR_US, **options: Any) -> Meter:
     return meter_from_limit("calls", kind(rpu, unit_us), algorithms()[code], options)
 
 
+@pytest.mark.parametrize(
+    ("of_slow", "of_fast"),
+    [
+        (("1/hour", {}), ("1000/hour", {})),
+        (("1 at once", {"hold": "1h"}), ("1 at once", {"hold": "1s"})),
+    ],
+    ids=["rates", "holds"],
+)
 def test_a_limiter_made_later_does_not_forget_for_a_slower_one(
-    store: Store, clock: FakeClock
+    of_slow: tuple[str, dict[str, Any]],
+    of_fast: tuple[str, dict[str, Any]],
+    store: Store,
+    clock: FakeClock,
 ) -> None:
     """Both are bound to the store before either is asked."""
-    slow = Limiter("1/hour", store=store, name="calls", clock=clock)
-    fast = Limiter("1000/hour", store=store, name="calls", clock=clock)
+    slow, fast = (
+        Limiter(spelling, store=store, name="calls", clock=clock, **options)
+        for spelling, options in (of_slow, of_fast)
+    )
     assert slow.take("alice")
     clock.advance(40)
     let_others_pass(fast, clock)
     denial = slow.take("alice")
     assert not denial
-    assert denial.retry_after == 3_560
+    assert denial.reset_after == 3_560
 
 
 @pytest.mark.parametrize("first", ["slow", "fast"])
