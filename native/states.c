@@ -155,6 +155,8 @@ void slot_ages(struct table *t, uint32_t slot, int64_t expires_us, int64_t frees
     struct slot *s = &t->slot[slot];
     uint32_t expires = coarse(expires_us + GRACE_US) + 1;
     uint16_t frees = NOT_BLOCKED;
+    if (s->expires > expires)
+        expires = s->expires; /* a slower limit has asked for that */
     if (frees_us >= 0) {
         uint32_t until = coarse(frees_us) + 1;
         frees = span_from(until < expires ? expires - until : 0);
@@ -164,6 +166,14 @@ void slot_ages(struct table *t, uint32_t slot, int64_t expires_us, int64_t frees
         s->expires = expires;
         s->frees = frees;
     }
+}
+
+/* The state is as good as none, to any limit. */
+static void ages_anew(struct table *t, uint32_t slot)
+{
+    keep(t, &t->slot[slot].expires);
+    t->slot[slot].expires = 0;
+    t->slot[slot].frees = NOT_BLOCKED;
 }
 
 void state_settle(struct table *t, const struct limit *limit, uint32_t slot, int64_t cost,
@@ -187,6 +197,8 @@ void state_settle(struct table *t, const struct limit *limit, uint32_t slot, int
         if (!rest.outcome.allowed && rest.outcome.retry_us > 0)
             frees = now + rest.outcome.retry_us;
     }
+    if (reset == 0)
+        ages_anew(t, slot);
     slot_ages(t, slot, now + reset, frees);
 }
 
@@ -223,9 +235,7 @@ void state_refund(struct table *t, const struct limit *limit, uint32_t slot, int
 void state_reset(struct table *t, uint32_t slot)
 {
     become(t, slot, NO_STATE, 0);
-    keep(t, &t->slot[slot].expires);
-    t->slot[slot].expires = 0;
-    t->slot[slot].frees = NOT_BLOCKED;
+    ages_anew(t, slot);
 }
 
 int64_t numbers_read(struct table *t, uint32_t slot, int64_t *numbers, int64_t room)
@@ -247,5 +257,7 @@ void numbers_write(struct table *t, uint32_t slot, const int64_t *numbers, int64
         become(t, slot, NUMBERS, count);
     PUT(t, s->word[0], count);
     scatter(t, more_of(s), numbers, count);
+    if (count == 0)
+        ages_anew(t, slot);
     slot_ages(t, slot, expires_us, frees_us);
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
 import httpx
@@ -125,3 +126,44 @@ def test_a_password_a_database_and_a_socket() -> None:
             until(lambda: "unauthenticated" in nginx.log, "the log says why")
         side = server.client(password="hidden", db=3)
         assert side.keys() == [b"diana:all|all|global|TB|day|="]
+
+
+LIVES = """
+location = /-/ends {
+  content_by_lua_block {
+    local counters = ngx.shared.diana_counters
+    for _, key in ipairs(counters:get_keys()) do ngx.say(ngx.now() + counters:ttl(key)) end
+  }
+}
+"""
+
+
+def test_a_faster_tier_keeps_what_a_slower_one_counts_on() -> None:
+    """By nginx's own count; in the store it is the script that sees to it."""
+    rules = """
+identity: {tier: header X-Plan, trust_tier: true}
+limits:
+  - url: /
+    rules: [{name: plan, actor: all, unit: hour, rpu: {free: 1, pro: 10000, else: 1}}]
+"""
+    with LimitingNginx(rules, server=LIVES) as nginx:
+        asked = time.time()
+        statuses = [
+            httpx.get(nginx.url, headers={"X-Plan": plan}, timeout=60).status_code
+            for plan in ("free", "pro", "free")
+        ]
+        assert statuses == [200, 200, 503]
+        (ends,) = httpx.get(f"{nginx.url}/-/ends", timeout=60).text.split()
+        assert float(ends) > asked + 3_590
+
+
+def test_other_rules_do_not_shorten_the_life_of_what_was_counted() -> None:
+    rules = "{{url: /, rules: [{{name: edited, actor: all, unit: hour, rpu: {}}}]}}"
+    with LimitingNginx(rules.format(1), server=LIVES) as nginx:
+        asked = time.time()
+        assert httpx.get(nginx.url, timeout=60).status_code == 200
+        nginx.export(rules.format(10_000))
+        nginx.reload()
+        assert httpx.get(nginx.url, timeout=60).status_code == 200
+        (ends,) = httpx.get(f"{nginx.url}/-/ends", timeout=60).text.split()
+        assert float(ends) > asked + 3_590

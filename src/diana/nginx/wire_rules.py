@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from hashlib import sha256
 from http import HTTPStatus
-from typing import Any
+from typing import Any, cast
 
 from diana.actors import actor_named
 from diana.actors.header import CREDENTIALS
@@ -25,7 +25,7 @@ from diana.core.rule import Body, Place, Rule
 from diana.core.terms import LiveOverrides
 from diana.core.url import Url
 from diana.middleware.fields import AT_ONCE, policy_item, policy_name, quoted
-from diana.stores.redis.protocol.script import keeps_log, wire_limit
+from diana.stores.redis.protocol.script import keeps_log, slowest_params, wire_limit
 from diana.stores.redis.protocol.wire import wire_text
 
 FORMAT = 1
@@ -204,7 +204,10 @@ def _meter(rule: Rule, meter: Meter, settings: Settings) -> dict[str, Any]:
 
 def _numbers(meter: Meter) -> dict[str, Any]:
     params: Any = meter.params
-    return {"code": meter.algorithm.code, "numbers": list(params.numbers)}
+    found = {"code": meter.algorithm.code, "numbers": list(params.numbers)}
+    for slowest in cast("tuple[Any, ...]", slowest_params(meter)):
+        found["slowest"] = list(slowest.numbers)
+    return found
 
 
 def _url(url: Url) -> list[str | bool]:

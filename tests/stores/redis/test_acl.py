@@ -31,6 +31,7 @@ RIGHTS = [
     "+del",
     "+exists",
     "+pexpire",
+    "+pttl",
     "+zadd",
     "+zcard",
     "+zrem",

@@ -35,6 +35,7 @@ from diana.stores.agenda import NO_TIME, SLOT_BITS, Agenda, Slot
 from diana.stores.clock import EPOCH_OFFSET_US, wall_us
 from diana.stores.crowd import Crowd
 from diana.stores.lock import acquiring, exclusive, fork_safe_lock, refuse_reentry
+from diana.stores.memory.table import UNLISTED, Kept, Table
 
 MAX_KEYS = 1_000_000
 LONGEST_KEY = 512
@@ -44,59 +45,10 @@ GRACE_US = 1 << 25
 """A key is kept for half a minute more: one in steady use is not forgotten and met again every second."""
 OVERFULL = -1
 """As the moment to tend: at once."""
-UNLISTED = -1
-"""The number of a table that holds no key yet."""
-
-Kept = str | bytes
-"""A key as it is kept; a long one as a digest, in bytes, which no key can be mistaken for."""
 
 _URL = re.compile(r"memory://(?:\?max_keys=([0-9]{1,12}))?", re.IGNORECASE)
 
 _new = tuple.__new__
-
-
-class Table:
-    """The counters of one limit. A state of None is a key that was reset and still stands in an agenda."""
-
-    def __init__(self, meter: Meter) -> None:
-        self.number = UNLISTED
-        self.meter = meter
-        self.bound = False
-        """Somebody holds on to it, so it stays, however empty."""
-        self.states: dict[Kept, State | None] = {}
-        self.most = 0
-        self.place = 0
-        """In the crowd of tables."""
-        self._copied: dict[Kept, State | None] = {}
-        """All states, while the dictionary is replaced."""
-
-    def rest(self, key: Kept, cost: int, now: int) -> tuple[bool, int, int, int, int]:
-        """What a charge would find, without making it: of a rule's tiers and overrides, the one that remembers longest."""
-        meter = self.meter
-        if meter.family is not None:
-            meter = meter.family.longest or meter
-        return meter.decide(self.states[key], meter.params, cost, now)[1]
-
-    def forget(self, key: Kept) -> None:
-        states = self.states
-        self.most = max(self.most, len(states))
-        del states[key]
-        if len(states) * 8 < self.most > 1_024:
-            # A dictionary never shrinks by deletion. In place: bound limits hold on to this very one.
-            self._copied = dict(states)
-            states.clear()
-            self.mend()
-
-    def clear(self) -> None:
-        self.states.clear()
-        self._copied, self.most = {}, 0
-
-    def mend(self) -> None:
-        """Finish what `forget` had begun."""
-        if self._copied:
-            self.states.update(self._copied)
-            self.most = len(self.states)
-            self._copied = {}
 
 
 class MemoryStore:
@@ -142,7 +94,7 @@ class MemoryStore:
     @exclusive
     def bind(self, meter: Meter, clock: Clock | None = None) -> Take:
         self._begin(wall_us())
-        table = self._listed(self._table(meter))
+        table = self._listed(self._tables.get(meter.id) or Table(meter))
         table.bound = True
         self._changing = False
         acquire, release = self._acquiring, self._release
@@ -159,6 +111,8 @@ class MemoryStore:
                     continue
                 try:
                     now = monotonic_ns() // 1_000 + EPOCH_OFFSET_US if clock is None else clock()
+                    if table.meter is not meter:
+                        table.turn_to(meter, now)
                     state = get(key)
                     if state is None:
                         outcome = self._meet(table, meter, storable(key), cost, now)
@@ -227,7 +181,7 @@ class MemoryStore:
         `elsewhere(denied)` charges there, unless it is denied here, and says whether all passed.
         """
         now = wall_us() if now is None else now
-        found = self._look_up(charges)
+        found = self._look_up(charges, now)
         decisions, after = weigh(charges, found[2], now)
         allowed = all(decisions)
         if not elsewhere(not allowed) and allowed:
@@ -243,8 +197,9 @@ class MemoryStore:
 
     @exclusive
     def peek(self, charges: Charges, now: int | None = None) -> list[Decision]:
-        _, _, states = self._look_up(charges)
-        return weigh(charges, states, wall_us() if now is None else now)[0]
+        now = wall_us() if now is None else now
+        _, _, states = self._look_up(charges, now)
+        return weigh(charges, states, now)[0]
 
     def refund(self, charges: Charges, at: int, now: int | None = None) -> None:
         for locked in self._acquiring:
@@ -273,7 +228,7 @@ class MemoryStore:
         meter, key, cost = charge
         algorithm: Any = meter.algorithm
         now = wall_us() if now is None else now
-        table, kept = self._table(meter), storable(key)
+        table, kept = self._table(meter, now), storable(key)
         before = table.states.get(kept)
         after, moment = algorithm.renew(before, meter.params, cost, at, now)
         if moment:
@@ -282,10 +237,9 @@ class MemoryStore:
 
     @exclusive
     def reset(self, meter: Meter, key: str) -> None:
-        states = self._table(meter).states
-        kept = storable(key)
-        if kept in states:
-            states[kept] = None
+        table, kept = self._tables.get(meter.id), storable(key)
+        if table is not None and kept in table.states:
+            table.states[kept] = None
 
     @exclusive
     def clear(self) -> None:
@@ -303,11 +257,7 @@ class MemoryStore:
         """Alone there is nothing to weigh: a quarter faster."""
         if cost is not ONE:
             checked_cost(cost)
-        table = self._tables.get(meter.id)
-        if table is None:
-            table = self._table(meter)
-        elif table.meter is not meter:
-            table.meter = meter
+        table = self._table(meter, now)
         state = table.states.get(key)
         if state is None:
             outcome = self._meet(table, meter, storable(key), cost, now)
@@ -318,7 +268,7 @@ class MemoryStore:
         return _new(Decision, (outcome, meter.params.limit, key, cost, now, False))
 
     def _decide_all(self, charges: Charges, now: int) -> list[Decision]:
-        found = self._look_up(charges)
+        found = self._look_up(charges, now)
         decisions, after = weigh(charges, found[2], now)
         self._write_all(*found, after, now)
         return decisions
@@ -348,13 +298,13 @@ class MemoryStore:
             self._write(table, key, after, now)
         return outcome
 
-    def _table(self, meter: Meter) -> Table:
+    def _table(self, meter: Meter, now: int) -> Table:
         """The limit's table; if it has none yet, one that is listed with its first key."""
         table = self._tables.get(meter.id)
         if table is None:
             return Table(meter)
         if table.meter is not meter:
-            table.meter = meter
+            table.turn_to(meter, now)
         return table
 
     def _listed(self, table: Table) -> Table:
@@ -377,7 +327,9 @@ class MemoryStore:
         self._numbered[table.number] = cast("Table", None)
         table.number = UNLISTED
 
-    def _look_up(self, charges: Charges) -> tuple[list[Table], list[Kept], list[State | None]]:
+    def _look_up(
+        self, charges: Charges, now: int
+    ) -> tuple[list[Table], list[Kept], list[State | None]]:
         """Of each counter its table, its key as it is kept, and its state."""
         listed = self._tables
         tables: list[Table] = []
@@ -386,7 +338,7 @@ class MemoryStore:
         for meter, key, _ in charges:
             table = listed.get(meter.id)
             if table is None or table.meter is not meter:
-                table = self._table(meter)
+                table = self._table(meter, now)
             kept: Kept = key
             state = table.states.get(key)
             if state is None:
@@ -406,7 +358,7 @@ class MemoryStore:
         if table.number == UNLISTED:
             table = self._listed(table)
         table.states[key] = state
-        reset_us = table.rest(key, 0, now)[3]
+        reset_us = table.reset_us(key, now)
         self._keys += 1
         self._expiring.put(now + reset_us + GRACE_US, table.number, key)
         self._line_up(table)
@@ -468,10 +420,10 @@ class MemoryStore:
         self._changing = False
 
     def _revisit(self, _: Slot, table: Table, key: Kept, now: int) -> None:
-        """Its time has come: forget it, or, if it was used meanwhile, put it where it belongs now."""
-        reset_us = table.rest(key, 0, now)[3]
+        """Its time has come: forget it, or, if it mattered half a minute ago, put it where it belongs now."""
+        reset_us = table.reset_us(key, now - GRACE_US)
         if reset_us > 0:
-            self._expiring.put(now + reset_us + GRACE_US, table.number, key)
+            self._expiring.put(now + reset_us, table.number, key)
         else:
             self._forget(table, key)
         self._line_up(table)
@@ -485,7 +437,7 @@ class MemoryStore:
             self._line_up(table)
             return
         slot, table, key = self._expiring.pop_of(fullest)
-        expires_us = now + table.rest(key, 0, now)[3] + GRACE_US
+        expires_us = now + table.reset_us(key, now) + GRACE_US
         allowed, _, retry_us, reset_us, _ = table.rest(key, 1, now)
         if expires_us >> SLOT_BITS > slot.number:
             self._expiring.put(expires_us, table.number, key)

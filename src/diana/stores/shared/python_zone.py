@@ -232,21 +232,30 @@ class PythonZone:
                     ):
                         self._write_all([(meter, digest, offset, after, outcome)], now)  # type: ignore[list-item]
                     else:
-                        self._write_here(meter, offset, after, now + outcome[3])  # type: ignore[arg-type]
+                        self._write_here(meter, offset, after, now, outcome[3])  # type: ignore[arg-type]
                         owner = owners + offset // LINE
                         known = mapping[owner]
                         if known & 1 if not outcome[1] else not known & 1:
                             mapping[owner] = known + 1 if known & 1 else known - 1
+                elif not outcome[0]:
+                    self._note_denial(offset, now + outcome[3])
                 return _new(Decision, (outcome, params.limit, key, cost, now, False))
         before = self._read(offset) if offset else None
         after, outcome = meter.decide(before, params, cost, now)
         if after is not before and after is not None and cost:
             self._write_all([(meter, digest, offset, after, outcome)], now)
+        elif not outcome[0]:
+            self._note_denial(offset, now + outcome[3])
         return _new(Decision, (outcome, params.limit, key, cost, now, False))
 
-    def _write_here(self, meter: Meter, offset: int, numbers: Numbers, expires_us: int) -> None:
+    def _write_here(
+        self, meter: Meter, offset: int, numbers: Numbers, now: int, reset_us: int
+    ) -> None:
         """As many as stand there: what `undo.note`, `write_numbers` and `undo.done` do, in a third of their time."""
         mapping, longs, _, undo_count, undo_places, undo_lines, _ = self._hot
+        expires_us = longs[(offset + EXPIRES) >> 3]
+        if expires_us < now + reset_us or not reset_us:
+            expires_us = now + reset_us
         mapping[undo_lines : undo_lines + LINE] = mapping[offset : offset + LINE]
         longs[undo_places] = offset
         longs[undo_count] = 1
@@ -268,6 +277,9 @@ class PythonZone:
             )
             if state is not None
         ]
+        for (_, offset, _), state, decision in zip(found, after, decisions, strict=True):
+            if state is None and not decision:
+                self._note_denial(offset, now + decision.outcome[3])
         if written:
             self._write_all(written, now)
         return decisions
@@ -330,7 +342,7 @@ class PythonZone:
             now = monotonic_ns() // 1_000 + self._offset_us
             outcome = meter.decide(after, meter.params, 0, now)[1]
             if before is not None and len(after) == len(before) <= HERE:
-                self._write_here(meter, offset, after, now + outcome[3])
+                self._write_here(meter, offset, after, now, outcome[3])
             else:
                 self._write_all([(meter, digest, offset, after, outcome)], now)
         return result
@@ -363,7 +375,10 @@ class PythonZone:
                 slot = self._slot(offset)
             else:
                 slot = table.add(digest, self._number(meter))
-            expires_us = now + _reset_us(meter, state, outcome, now)
+            reset_us = _reset_us(meter, state, outcome, now)
+            expires_us = now + reset_us
+            if reset_us:
+                expires_us = max(expires_us, self._expires_us(table.offset(slot)))
             if isinstance(state, Log):
                 self._logs.write(slot, state, expires_us)
             else:
@@ -375,6 +390,15 @@ class PythonZone:
             if undo.lines > FEW_LINES:
                 undo.done()
         undo.done()
+
+    def _expires_us(self, offset: int) -> int:
+        """When the key is as good as never seen, to the slowest limit that has asked."""
+        return self._layout.longs[(offset + EXPIRES) >> 3]
+
+    def _note_denial(self, offset: int, until_us: int) -> None:
+        """A slower limit than the last one to charge the key needs it for longer."""
+        if offset and self._expires_us(offset) < until_us:
+            self._layout.longs[(offset + EXPIRES) >> 3] = until_us
 
     def _write_numbers(self, meter: Meter, slot: int, state: Any, expires_us: int) -> None:
         try:
@@ -451,7 +475,7 @@ class PythonZone:
     def _standing(self, slot: int, now: int) -> int:
         """By its own limit, if this process knows it; else by what was written with it."""
         offset = self._table.offset(slot)
-        expires_us = self._layout.longs[(offset + EXPIRES) >> 3]
+        expires_us = self._expires_us(offset)
         owner = self._layout.mapping[self._layout.owners + slot]
         blocked = not owner & 1
         if expires_us + GRACE_US > now and not blocked:

@@ -25,18 +25,25 @@ function zone.open(name, lock_file)
   if fd < 0 then error('worker processes cannot read ' .. lock_file) end
 end
 
+-- And the second in which it ends: the flags of its entry.
 local function state_of(counter)
-  local written = dict:get(counter)
-  if not written then return nil end
+  local written, ends = dict:get(counter)
+  if not written then return nil, 0 end
   local state = {}
   for number in string.gmatch(written, '%d+') do state[#state + 1] = tonumber(number) end
-  return state
+  return state, ends or 0
 end
 
-local function write(counter, state, reset_us)
+-- A counter lives as long as the slowest limit needs that counts on it, and never shorter than another limit has asked for.
+local function write(counter, limit, state, reset_us, now, ends)
+  if limit.slowest then
+    local _, _, _, _, slowest = kernels[limit.code](state, limit.slowest, 0, now)
+    reset_us = math.max(reset_us, slowest)
+  end
   local digits = {}
   for place, number in ipairs(state) do digits[place] = string.format('%.0f', number) end
-  dict:set(counter, table.concat(digits, ','), reset_us / 1000000 + GRACE_SECONDS)
+  ends = math.max(math.ceil((now + reset_us) / 1000000), reset_us > 0 and ends or 0)
+  dict:set(counter, table.concat(digits, ','), ends - now / 1000000 + GRACE_SECONDS, ends)
 end
 
 local function locked(work, ...)
@@ -56,9 +63,9 @@ end
 -- All or nothing, as `diana/core/weigh.py`. `counts`: of each a counter, a limit (code and numbers) and a cost.
 local function decide(counts, writes)
   local now, allowed = clock.now_us(), true
-  local found, afters, states = {now = now}, {}, {}
+  local found, afters, states, ends = {now = now}, {}, {}, {}
   for place, one in ipairs(counts) do
-    states[place] = state_of(one.counter)
+    states[place], ends[place] = state_of(one.counter)
     local after, passed, remaining, retry, reset, delay = kernels[one.limit.code](states[place], one.limit.numbers, one.cost, now)
     found[place] = outcome_of(passed, remaining, retry, reset, delay)
     afters[place] = after
@@ -70,7 +77,9 @@ local function decide(counts, writes)
       local _, passed, remaining, retry, reset, delay = kernels[one.limit.code](states[place], one.limit.numbers, 0, now)
       found[place] = outcome_of(passed, remaining, retry, reset, delay)
     elseif writes and one.cost > 0 and afters[place] then
-      write(one.counter, afters[place], outcome.reset)
+      write(one.counter, one.limit, afters[place], outcome.reset, now, ends[place])
+    elseif writes and states[place] and ends[place] * 1000000 < now + outcome.reset then
+      write(one.counter, one.limit, states[place], outcome.reset, now, ends[place])
     end
   end
   return found
@@ -83,11 +92,11 @@ function zone.peek(counts) return locked(decide, counts, false) end
 local function give_back(counts, at)
   local now = clock.now_us()
   for _, one in ipairs(counts) do
-    local state = state_of(one.counter)
+    local state, ends = state_of(one.counter)
     if state then
       local after = refund[one.limit.code](state, one.limit.numbers, one.cost, at, now)
       local _, _, _, _, reset = kernels[one.limit.code](after, one.limit.numbers, 0, now)
-      write(one.counter, after, reset)
+      write(one.counter, one.limit, after, reset, now, ends)
     end
   end
 end

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from diana.core.lease import uncapped
 from diana.core.meter import Meter
@@ -11,7 +11,7 @@ from diana.stores.redis.leases.pool import Ask, Grant
 from diana.stores.redis.protocol.commands import Exchange, TimeLeft, acquire
 from diana.stores.redis.protocol.failures import Nonsense
 from diana.stores.redis.protocol.lease_in_lua import STALE
-from diana.stores.redis.protocol.script import scripts
+from diana.stores.redis.protocol.script import scripts, slowest_params, wire_numbers
 from diana.stores.redis.protocol.server_clock import ServerClock
 
 MOST_LIMITS = 10_000
@@ -24,21 +24,39 @@ class WireLimits:
     """What of a limit goes over the wire, computed once."""
 
     def __init__(self) -> None:
-        self._known: dict[Meter, tuple[tuple[Any, ...], tuple[int, int]]] = {}
+        self._known: dict[Meter, WireLimit] = {}
 
-    def of(self, meter: Meter) -> tuple[tuple[Any, ...], tuple[int, int]]:
-        """Its first words, and its last: for how long what is held matters, and the most that can pass."""
+    def of(self, meter: Meter) -> WireLimit:
         known = self._known.get(meter)
-        if known is None:
+        longest = None if meter.family is None else meter.family.longest
+        if known is None or known.longest is not longest:
             if len(self._known) >= MOST_LIMITS:
                 self._known.clear()
-            params: Any = meter.params
-            without: Any = uncapped(meter.algorithm, params)
+            params = meter.params
+            without = uncapped(meter.algorithm, params)
+            slowest = slowest_params(meter)
             # From empty to full, and all of it forgotten: longer than that no use of a permit matters.
-            full_us = meter.decide(None, params, params.limit, 0)[1][3]
-            first = (meter.algorithm.code, _json(params.numbers), _json(without.numbers))
-            known = self._known[meter] = first, (full_us // 1_000, params.limit)
+            state, (_, _, _, full_us, _) = meter.decide(None, params, params.limit, 0)
+            for other in slowest:
+                full_us = max(full_us, meter.decide(state, other, 0, 0)[1][3])
+            first = (meter.algorithm.code, wire_numbers(params), wire_numbers(without))
+            last = "".join(map(wire_numbers, slowest))
+            known = WireLimit(first, full_us // 1_000, params.limit, last, longest)
+            self._known[meter] = known
         return known
+
+
+class WireLimit(NamedTuple):
+    first: tuple[str, str, str]
+    """The algorithm's code, the limit's numbers, and the same uncapped."""
+    full_ms: int
+    """For how long what is held matters."""
+    most: int
+    """The most that can pass."""
+    slowest: str
+    """The numbers by which the counter is forgotten; empty if they are its own."""
+    longest: Meter | None
+    """Of the family, when this was computed."""
 
 
 def ask_pool(
@@ -52,9 +70,9 @@ def ask_pool(
     asking: bool = False,
 ) -> Exchange:
     """Gives an Answer."""
-    first, (full_ms, limit) = limits.of(meter)
+    limit = limits.of(meter)
     argv = (
-        *first,
+        *limit.first,
         ask.node,
         int(ask.writes),
         ask.cost,
@@ -66,8 +84,9 @@ def ask_pool(
         ask.start,
         ask.refill,
         ask.ttl_us,
-        full_ms + ask.ttl_us // 1_000,
-        limit,
+        limit.full_ms + ask.ttl_us // 1_000,
+        limit.most,
+        limit.slowest,
     )
     keys = [key, lease_key(key)]
     script, numbers = scripts()["lease"], len(Grant._fields)
@@ -88,7 +107,3 @@ def lease_key(key: bytes) -> bytes:
     """Who holds what of a counter. In the same slot, and under the same namespace."""
     namespace = key.partition(b":")[0]
     return namespace + b":lease:{" + key + b"}"
-
-
-def _json(numbers: Sequence[int]) -> str:
-    return f"[{','.join(map(str, numbers))}]"

@@ -195,7 +195,7 @@ class LeaseDecider(Decider):
         if claim.lease is not None:
             self.table.settle(claim.lease, claim.ask, grant, at)
         elif not grant.passed and now is None:
-            self.table.remember_denial(wire_key, cost, grant, sent_us)
+            self.table.remember_denial(meter, wire_key, cost, grant, sent_us)
         asked = self.wall() if now is None else now
         self._fallback.learn(wire_key, meter.params.limit - grant.remaining, asked)
         return Decision(_outcome(grant, grant.granted), meter.params.limit, key, cost, at)

@@ -43,6 +43,8 @@ class Asked(NamedTuple):
 class Denial(NamedTuple):
     """Of a counter without a lease."""
 
+    meter: Meter
+    """Another tier, or an override, may have room."""
     cost: int
     until_us: int
     retry_at_us: int
@@ -223,7 +225,9 @@ class LeaseTable:
             self._changed(lease, now, lambda: lease.lose(ask))
             self._schedule(lease, now + EMPTY_US)
 
-    def remember_denial(self, wire_key: bytes, cost: int, grant: Grant, sent_us: int) -> None:
+    def remember_denial(
+        self, meter: Meter, wire_key: bytes, cost: int, grant: Grant, sent_us: int
+    ) -> None:
         """Of a counter without a lease: for at most 100 ms."""
         outcome = (False, grant.remaining, grant.retry_us, grant.reset_us, 0)
         until_us = sent_us + EMPTY_US
@@ -232,7 +236,8 @@ class LeaseTable:
         with self._lock:
             if len(self._denied) >= MOST_WATCHED:
                 self._denied.clear()
-            self._denied[wire_key] = Denial(cost, until_us, sent_us + grant.retry_us, outcome)
+            retry_at_us = sent_us + grant.retry_us
+            self._denied[wire_key] = Denial(meter, cost, until_us, retry_at_us, outcome)
 
     def put_back(self, meter: Meter, key: str, cost: int, at: int) -> bool:
         """Into the live lease, if it has one that has not reported it yet."""
@@ -378,7 +383,7 @@ class LeaseTable:
         self, meter: Meter, key: str, wire_key: bytes, cost: int, now: int
     ) -> Decision | None:
         known = self._denied.get(wire_key)
-        if known is None:
+        if known is None or known.meter is not meter:
             return None
         if now >= known.until_us or cost < known.cost:
             del self._denied[wire_key]

@@ -57,6 +57,14 @@ local function times_over_up(number, factor, divisor)
 end
 """
 
+LIVE_FOR = """
+-- A key that is there lives for so long from now at least: never shorter than another limit has asked for.
+local function live_for(key, reset)
+  local life = over_up(reset, 1000) + GRACE
+  if call('PTTL', key) < life then call('PEXPIRE', key, format('%.0f', life)) end
+end
+"""
+
 IN_FULL = """
 local function cost_of(text)
   local cost = string.match(text, '^%d+$') and tonumber(text)
@@ -74,7 +82,7 @@ end
 
 local function commit(key, limit, state, reset)
   if limit.log then return state.write(reset) end
-  local text, life = text_and_life(state, reset)
+  local text, life = text_and_life(key, limit, state, reset)
   call('SET', key, text, 'PX', life)
   return text
 end
@@ -97,7 +105,14 @@ local function denied(word, first, charged, answer, befores, afters, texts)
       text = ''
     else
       if limit.log then text = befores[place].told() end
-      if afters[place] and word ~= 'look' then text = commit(key, limit, afters[place], answer[last + 4]) or '' end
+      if word ~= 'look' then
+        local reset = answer[last + 4]
+        if afters[place] then
+          text = commit(key, limit, afters[place], reset) or ''
+        elseif call('PTTL', key) < over_up(reset, 1000) then
+          live_for(key, reset)  -- a faster limit charged it last
+        end
+      end
     end
     if #text > SHORT or (text ~= '' and call('GET', held_key(key))) then text = '' end
     answer[5 * count + 1 + place] = text
@@ -165,8 +180,6 @@ local function entry_of(found)
   return tonumber(serial), tonumber(through), tonumber(count), tonumber(found[2])
 end
 
-local function set_life(key, reset) call('PEXPIRE', key, format('%.0f', over_up(reset, 1000) + GRACE)) end
-
 return function(word, key, params, text)
   local most, hold = params[1], params[2]
   local cost, made = string.match(text, '^([1-9]%d*)@?(%d*)$')
@@ -178,7 +191,7 @@ return function(word, key, params, text)
     if word == 'refund' then return {1} end
     local digits = format('%.0f', cost)
     call('ZADD', key, now_text, '0:' .. digits .. ':' .. digits)
-    set_life(key, hold)
+    live_for(key, hold)
     return {1, 1, most - cost, 0, hold, 0}
   end
   local oldest = call('ZRANGE', key, 0, 0, 'WITHSCORES')
@@ -191,7 +204,7 @@ return function(word, key, params, text)
     local moment = to_moment >= now and to_moment + 1 or now
     local member = format('%.0f:%.0f:%.0f', to + 1, to_through + cost, cost)
     call('ZADD', key, format('%.0f', moment), member)
-    set_life(key, moment + hold - now)
+    live_for(key, moment + hold - now)
     return {1, 1, most - amount, 0, moment + hold - now, 0}
   end
   local struck = made == to_moment and newest[1] or made == from_moment and oldest[1]
@@ -246,9 +259,15 @@ local function weigh(key, text, cost)
   return limit[1](state and decode('[' .. state .. ']') or nil, limit[2], cost, now)
 end
 
--- `%d` is quicker than `%.0f`, but on some servers narrower.
-local function text_and_life(state, reset)
-  local count, life = #state, over_up(reset, 1000) + GRACE
+-- A state as it is written, and for how many ms: as long as the slowest limit that counts on it needs, and never shorter than another
+-- limit has asked for. `%d` is quicker than `%.0f`, but on some servers narrower.
+local function text_and_life(key, limit, state, reset)
+  if limit[3] then
+    local _, _, _, _, slowest = limit[1](state, limit[3], 0, now)
+    if slowest > reset then reset = slowest end
+  end
+  local count, life, left = #state, over_up(reset, 1000) + GRACE, call('PTTL', key)
+  if left > life then life = left end
   life = format(life < INT and '%d' or '%.0f', life)
   if count == 3 and state[2] == now then
     local one, three = state[1], state[3]
@@ -316,9 +335,10 @@ while at <= last do
   end
   if answer then
     for place = 1, count do
-      local fine, text, life = pcall(text_and_life, afters[place], answer[5 * place])
+      local key = KEYS[first + place]
+      local fine, text, life = pcall(text_and_life, key, limits[ARGV[from + stride * place]], afters[place], answer[5 * place])
       local failure = text
-      if fine then failure = try('SET', KEYS[first + place], text, 'PX', life).err end
+      if fine then failure = try('SET', key, text, 'PX', life).err end
       if failure then
         answer = failure
         break

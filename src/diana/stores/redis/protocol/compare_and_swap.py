@@ -36,6 +36,7 @@ from diana.stores.redis.protocol.script import (
     TOO_LATE,
     keeps_log,
     scripts,
+    slowest_params,
     state_from_wire,
     wire_limit,
     wire_state,
@@ -212,8 +213,13 @@ def _found(reply: Any, count: int) -> tuple[int, list[bytes | None]]:
 
 
 def _written(meter: Meter, state: State | None, now: int, given: bool) -> tuple[bytes, int]:
-    """The state and how long it matters, in ms."""
+    """The state and how long it matters, in ms: to the slowest limit that counts on it."""
     if state is None:
         return b"", 0
-    reset_us = meter.decide(state, meter.params, 0, now)[1][3]
+    reset_us = max(
+        meter.decide(state, params, 0, now)[1][3]
+        for params in (meter.params, *slowest_params(meter))
+    )
+    if not reset_us:
+        return b"-", 0  # as good as never seen
     return wire_state(state), -(-reset_us // 1_000) + (GIVEN_GRACE_MS if given else GRACE_MS)

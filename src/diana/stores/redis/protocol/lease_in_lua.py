@@ -4,7 +4,8 @@
     ARGV  now in µs, or "" for the server's own time; the latest time at which it may still write, or ""; a tag, `#` and anything, which
           is given back behind the time; the algorithm's code; the numbers of its limit, and of the same uncapped, each as a JSON list;
           the node ("": a charge without a lease), `1` to write or `0` to look; and in whole numbers: cost, seq, base, used, keep, want,
-          start, refill, ttl in µs, for how many ms what is held matters, and the most that can ever pass
+          start, refill, ttl in µs, for how many ms what is held matters, and the most that can ever pass; and the numbers of the slowest
+          limit that counts on it, or ""
     gives now, the tag, and the eight numbers of a Grant; -3 and zeros, if a later ask of this node was answered before; -1 past the latest
           time, and nothing is written
 
@@ -32,6 +33,7 @@ local node, writes = ARGV[7], ARGV[8] == '1'
 local cost, seq, base, used = tonumber(ARGV[9]), tonumber(ARGV[10]), tonumber(ARGV[11]), tonumber(ARGV[12])
 local keep, want, start, refill = tonumber(ARGV[13]), tonumber(ARGV[14]), tonumber(ARGV[15]), tonumber(ARGV[16])
 local ttl, life, limit = tonumber(ARGV[17]), tonumber(ARGV[18]), tonumber(ARGV[19])
+local slowest = ARGV[20] ~= '' and decode(ARGV[20])
 
 local function numbers_of(text)
   return text and decode('[' .. text .. ']') or nil
@@ -117,6 +119,7 @@ local function time_until(others, amount)
 end
 
 local grant
+local denies_until = -WHOLE
 if stale then
   grant = {now, ARGV[3], STALE, 0, 0, 0, 0, 0, 0, 0}
 else
@@ -126,6 +129,7 @@ else
   local passed = cost == 0 or cost <= room
   if not passed then
     retry = time_until(held, cost)
+    denies_until = over_up(reset, 1000)
   elseif cost > 0 then
     local after, _, _, _, until_reset = kernel(state, params, cost, now)
     state, reset, room, changed = after, until_reset, room - cost, true
@@ -169,14 +173,22 @@ if writes then
   if touched then
     if call('HLEN', KEYS[2]) > (sums and 1 or 0) then
       call('HSET', KEYS[2], '', text_of({total, earliest, last}))
-      call('PEXPIRE', KEYS[2], format('%.0f', life + GRACE))
+      life = life + GRACE
+      if call('PTTL', KEYS[2]) < life then call('PEXPIRE', KEYS[2], format('%.0f', life)) end
     else
       call('DEL', KEYS[2])
     end
   end
   if changed then
     local _, _, _, _, reset = kernel(state, params, 0, now)
-    call('SET', KEYS[1], text_of(state), 'PX', format('%.0f', over_up(reset, 1000) + GRACE))
+    if slowest then
+      local _, _, _, _, longer = kernel(state, slowest, 0, now)
+      reset = math.max(reset, longer)
+    end
+    local lives = math.max(over_up(reset, 1000) + GRACE, call('PTTL', KEYS[1]))
+    call('SET', KEYS[1], text_of(state), 'PX', format('%.0f', lives))
+  elseif denies_until > call('PTTL', KEYS[1]) then
+    call('PEXPIRE', KEYS[1], format('%.0f', denies_until + GRACE))  -- a faster limit charged it last
   end
 end
 return grant

@@ -162,7 +162,7 @@ local function open_log(key)
         add(newest, moment, count)
       end
     end
-    call('PEXPIRE', key, format('%.0f', over_up(reset, 1000) + GRACE))
+    live_for(key, reset)
   end
 
   function log.strike(moment, count)

@@ -17,13 +17,19 @@ from hashlib import sha1
 from typing import Any, NamedTuple
 
 from diana.core.charge import WHOLE
-from diana.core.contracts import Algorithm, State
+from diana.core.contracts import Algorithm, Params, State
 from diana.core.lease import why_not_leased
 from diana.core.limit import Limit
 from diana.core.log import Log, log_of, partial_log
 from diana.core.meter import Meter, Terms, params_of_tiers
 from diana.core.plugins import algorithms
-from diana.stores.redis.protocol.acquire_in_lua import ACQUIRE, IN_FULL, OF_ONE_PLACE, PRELUDE
+from diana.stores.redis.protocol.acquire_in_lua import (
+    ACQUIRE,
+    IN_FULL,
+    LIVE_FOR,
+    OF_ONE_PLACE,
+    PRELUDE,
+)
 from diana.stores.redis.protocol.lease_in_lua import LEASE, STALE
 from diana.stores.redis.protocol.log_in_lua import LOG, LOG_AS_TEXT
 
@@ -47,7 +53,8 @@ return answer
 
 SWAP = """
 -- The second half. ARGV: the latest time at which it may still write, or ""; then for each key what it held ("" for nothing), what it
--- is to hold ("" to leave it, "-" for nothing), and for how many ms. Gives 1 if all were as they were, and 0 and what is there if not.
+-- is to hold ("" to leave it, "-" for nothing), and for how many ms at least: it never lives shorter than it would have. Gives 1 if all
+-- were as they were, and 0 and what is there if not.
 local time = redis.call('TIME')
 local now, deadline = tonumber(time[1]) * 1000000 + tonumber(time[2]), tonumber(ARGV[1])
 if deadline and now > deadline then return {TOO_LATE} end
@@ -59,7 +66,8 @@ for place = 1, #KEYS do
 end
 if not same then return found end
 for place = 1, #KEYS do
-  local after, life = ARGV[3 * place], ARGV[3 * place + 1]
+  local after, life = ARGV[3 * place], tonumber(ARGV[3 * place + 1])
+  life = string.format('%.0f', math.max(life, redis.call('PTTL', KEYS[place])))
   if after == '-' then
     redis.call('DEL', KEYS[place])
   elseif string.sub(after, 1, 1) == '~' then
@@ -87,9 +95,14 @@ INIT = """
 -- Make a limit known, or change it, for all who look it up: KEYS the limit's own key, ARGV the limit as `acquire` takes it,
 -- and for how many ms it is to be known.
 -- What was counted stays: a counter is converted when it is next read.
-local code, numbers = string.match(ARGV[1], '^%["([^"]+)",%[([%d,]*)%]%]$')
-local _, count = string.gsub(numbers or '', '%d+', '')
-if not code or not COUNTS[code] or count < COUNTS[code][1] or count > COUNTS[code][2] then
+local code, lists = string.match(ARGV[1], '^%["([^"]+)",(%[[%d,]*%].*)%]$')
+local function fits(numbers)
+  local _, count = string.gsub(numbers or '', '%d+', '')
+  return numbers and count >= COUNTS[code][1] and count <= COUNTS[code][2]
+end
+local own, slowest = string.match(lists or '', '^%[([%d,]*)%],%[([%d,]*)%]$')
+own = own or string.match(lists or '', '^%[([%d,]*)%]$')
+if not COUNTS[code or ''] or not fits(own) or slowest and not fits(slowest) then
   return redis.error_reply('DIANA a limit is written ["CODE",[numbers]], with as many numbers as the algorithm has')
 end
 redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
@@ -241,8 +254,8 @@ def acquire_script(known: Iterable[Algorithm]) -> Script:
         f"local TOO_LATE, SHORT, WHOLE, INT, HELD = {TOO_LATE}, {SHORT}, {WHOLE}, {INT}, {HELD_MS}"
     )
     choice = ["local function kernel_of(code)", *kernels, "end"]
-    whole = ACQUIRE.replace("-- IN FULL", f"{LOG}{IN_FULL}").replace(
-        "-- OF ONE PLACE", OF_ONE_PLACE
+    whole = ACQUIRE.replace("-- IN FULL", f"{LIVE_FOR}{LOG}{IN_FULL}").replace(
+        "-- OF ONE PLACE", f"{LIVE_FOR}{OF_ONE_PLACE}"
     )
     return script("acquire", PRELUDE, constants, *choice, whole)
 
@@ -309,11 +322,27 @@ def _counts(known: Iterable[Algorithm]) -> str:
 
 
 def wire_limit(meter: Meter) -> bytes | None:
-    """A limit as `acquire` takes it: `["TB",[1,2,3]]`, the algorithm's code and its numbers. None if it has no kernel in Lua."""
+    """A limit as `acquire` takes it: `["TB",[1,2,3]]`, the algorithm's code and its numbers; with other limits on the same counters,
+    `["TB",[1,2,3],[1,2,4]]`, also those that say for how long a counter lives. None if it has no kernel in Lua."""
     if getattr(meter.algorithm, "lua", None) is None:
         return None
-    numbers: tuple[int, ...] = meter.params.numbers  # type: ignore[attr-defined]
-    return f'["{meter.algorithm.code}",[{",".join(map(str, numbers))}]]'.encode()
+    lists = [wire_numbers(meter.params), *map(wire_numbers, slowest_params(meter))]
+    return f'["{meter.algorithm.code}",{",".join(lists)}]'.encode()
+
+
+def wire_numbers(params: Any) -> str:
+    return f"[{','.join(map(str, params.numbers))}]"
+
+
+def slowest_params(meter: Meter) -> tuple[Params, ...]:
+    """By which a counter is forgotten, if its family has slower limits than this one; else nothing."""
+    longest = None if meter.family is None else meter.family.longest
+    if longest is None or keeps_log(meter.algorithm):
+        return ()
+    own, slowest = meter.params, longest.params
+    # As an example: a full counter. What windows count is over at the same moment, whatever the limit.
+    state, (_, _, _, reset_us, _) = meter.decide(None, own, own.limit, 0)
+    return () if meter.decide(state, slowest, 0, 0)[1][3] == reset_us else (slowest,)
 
 
 def wire_state(state: State) -> bytes:

@@ -25,6 +25,13 @@ class Plan(NamedTuple):
     prefix: bytes
     limit: bytes | None
     """None: its algorithm has no kernel in Lua."""
+    longest: Meter | None
+    """Of the meter's family, when this was computed."""
+
+    def is_of(self, meter: Meter) -> bool:
+        """Whether it still holds: a family may have a slower limit by now."""
+        family = meter.family
+        return family is None or family.longest is self.longest
 
 
 class Plans:
@@ -41,12 +48,13 @@ class Plans:
 
     def of(self, meter: Meter) -> Plan:
         plan = self._plans.get(meter)
-        if plan is None:
+        if plan is None or not plan.is_of(meter):
             if len(self._plans) >= MOST_PLANS:
                 self._plans.clear()
                 self._known.clear()
             id = wire_text(meter.id)
-            plan = self._plans[meter] = Plan(id, id + b"|", wire_limit(meter))
+            longest = None if meter.family is None else meter.family.longest
+            plan = self._plans[meter] = Plan(id, id + b"|", wire_limit(meter), longest)
             # Of a rule's tiers and overrides, others are told of one: who has no tier of his own there is limited by it.
             first = meter if meter.family is None else meter.family.first or meter
             limit = plan.limit if first is meter else wire_limit(first)
@@ -77,6 +85,8 @@ class Plans:
         argv: list[Any] = [len(charges)] if len(charges) > 1 else []
         for meter, key, cost in charges:
             plan = plans.get(meter)
+            if plan is not None and meter.family is not None and not plan.is_of(meter):
+                break
             if plan is None or cost is not ONE or key.__class__ is not str:
                 break
             if plan.limit is None or len(key) > LONGEST_KEY:
