@@ -81,6 +81,11 @@ class _PolicyGuard:
         return made
 
     @property
+    def is_observed(self) -> bool:
+        """Whether anything observes its verdicts."""
+        return bool(self._judge.observers)
+
+    @property
     def has_shared_store(self) -> bool:
         """Rules of scope global count in a store of their own."""
         return not self._judge.one_store
@@ -167,6 +172,11 @@ class _PolicyGuard:
     def identity_errors(self) -> int:
         """How often finding an identity failed; such requests are limited as `missing` says."""
         return self._judge.identity_errors
+
+    @property
+    def function_errors(self) -> int:
+        """How often a function of `policy.with_functions` failed; such requests are decided without it."""
+        return self._judge.function_errors
 
 
 class Guard(_PolicyGuard):

@@ -34,7 +34,7 @@ def flask_app() -> Flask:
 
     @app.get("/")
     def home() -> str:
-        verdict: Verdict = request.environ["diana"]
+        verdict: Verdict = request.environ["diana.verdict"]
         return f"{verdict.decisions[0].remaining} left"
 
     return app

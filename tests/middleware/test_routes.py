@@ -109,7 +109,10 @@ def on_litestar(
         return "hello"
 
     app: Any = litestar.Litestar(
-        [home], before_send=[diana.litestar.add_headers], openapi_config=None
+        [home],
+        before_send=[diana.litestar.add_headers],
+        openapi_config=None,
+        logging_config=None,  # its own takes pytest's handlers away
     )
     return over_asgi(app, rules, **middleware or {})
 
@@ -364,7 +367,7 @@ def test_an_error_handler_of_flask_s_is_not_needed_and_errors_are_counted() -> N
 
     @app.errorhandler(RuntimeError)
     def failed(error: RuntimeError) -> FlaskResponse:
-        return FlaskResponse(request.environ["diana"].explain(), 500)
+        return FlaskResponse(request.environ["diana.verdict"].explain(), 500)
 
     assert [ask_wsgi(app).status for _ in range(2)] == [500, 429]
 

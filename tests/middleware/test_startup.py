@@ -79,7 +79,9 @@ async def started(app: Any) -> list[Any]:
     async def send(message: Any) -> None:
         sent.append(message)
 
-    await app({"type": "lifespan", "asgi": {"version": "3.0"}, "state": {}}, receive, send)
+    with pytest.raises(ConfigError) as error:
+        await app({"type": "lifespan", "asgi": {"version": "3.0"}, "state": {}}, receive, send)
+    assert str(error.value) == sent[0]["message"]
     return sent
 
 

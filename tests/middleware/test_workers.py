@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from http.client import HTTPConnection
 from pathlib import Path
 
@@ -53,6 +53,9 @@ else:
 GUNICORN = ["gunicorn", "served:app", "--bind=127.0.0.1:{port}"]
 # By itself it kills a worker that has not answered within five seconds, as one that starts on a busy machine; another would warn too.
 UVICORN = ["uvicorn", "served:app", "--port={port}", "--timeout-worker-healthcheck=60"]
+
+HYPERCORN = ["hypercorn", "served:app", "--bind=127.0.0.1:{port}"]
+GRANIAN = ["granian", "served:app", "--interface=asgi", "--port={port}"]
 
 
 @contextmanager
@@ -112,14 +115,35 @@ def workers_that_answered(port: int, number: int) -> None:
         ("wsgi", [*GUNICORN, "--workers=3"]),
         ("wsgi", [*GUNICORN, "--workers=3", "--preload"]),
         ("asgi", [*UVICORN, "--workers=3"]),
+        ("asgi", [*HYPERCORN, "--workers=3"]),
+        ("asgi", [*GRANIAN, "--workers=3"]),
     ],
-    ids=["gunicorn", "gunicorn --preload", "uvicorn"],
+    ids=["gunicorn", "gunicorn --preload", "uvicorn", "hypercorn", "granian"],
 )
 def test_one_of_several_workers_warns(tmp_path: Path, kind: str, command: list[str]) -> None:
     with serving(tmp_path, kind, LOCAL, command) as (port, log):
         workers_that_answered(port, 3)
         until(lambda: WARNING in log.read_text(), "a worker warns", 120)
     assert log.read_text().count("several worker processes") == 1, log.read_text()
+
+
+@pytest.mark.parametrize(
+    ("kind", "command"), [("wsgi", GUNICORN), ("asgi", UVICORN)], ids=["gunicorn", "uvicorn"]
+)
+def test_servers_that_one_process_has_started_do_not(
+    tmp_path: Path, kind: str, command: list[str]
+) -> None:
+    """Two servers with the same rules, each at an address of its own, are not workers of one server."""
+    folders = [tmp_path / "one", tmp_path / "two"]
+    with ExitStack() as stack:
+        logs = []
+        for folder in folders:
+            folder.mkdir()
+            port, log = stack.enter_context(serving(folder, kind, LOCAL, command))
+            workers_that_answered(port, 1)
+            logs.append(log)
+    for log in logs:
+        assert "several worker processes" not in log.read_text(), log.read_text()
 
 
 def test_one_worker_does_not(tmp_path: Path) -> None:

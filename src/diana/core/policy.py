@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from diana.core.address import Proxies
-from diana.core.errors import ConfigError
+from diana.core.errors import ConfigError, shown
 from diana.core.filter import FilterLine
 from diana.core.lease import LeaseTerms
 from diana.core.limit import holds_places
@@ -26,6 +26,8 @@ from diana.core.url import Url
 LONGEST_REMEMBERED = 256
 """Paths up to this length are matched once; a client that invents paths pays for it, not the others."""
 LONGEST_METHOD = 32
+IS_COROUTINE = 0x80
+"""In the flags of a function's code: it is an `async def`."""
 MOST_MATCHES = 4_096
 """Different sets of rules that are remembered, or twice as many as there are rules."""
 
@@ -126,6 +128,9 @@ class Policy:
         if not any(rule == one.name for one in self.rules):
             raise ConfigError(unknown_rule(rule, [one.name for one in self.rules]))
         functions = Functions(limit, allow, cost)
+        for name, function in functions._asdict().items():
+            if function is not None:
+                _check_function(name, function)
         rules = [
             replace(one, functions=functions) if one.name == rule else one for one in self.rules
         ]
@@ -166,6 +171,17 @@ class Policy:
         if rule.missing == "skip" and rule.key_of(request) is None:
             return f"the request has no {rule.actor}, and missing is skip"
         return "another rule had denied already"
+
+
+def _check_function(name: str, function: object) -> None:
+    if not callable(function):
+        raise ConfigError(f"{name}= must be a function of the request (got {shown(function)})")
+    flags = getattr(getattr(function, "__code__", None), "co_flags", 0)
+    if flags & IS_COROUTINE:
+        raise ConfigError(
+            f"{name}= must be a plain function, since rules are matched without waiting (got an async one); "
+            "write def in place of async def, or use rate_limit on a route"
+        )
 
 
 def unknown_rule(name: str, known: Sequence[str]) -> str:

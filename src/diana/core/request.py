@@ -4,17 +4,32 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import unquote_plus
 
 from diana.core.errors import ConfigError, shown
 from diana.core.path import Reading, segments_of_path
+
+if TYPE_CHECKING:
+    from diana.core.contracts import Observer
+    from diana.core.verdict import Verdict
 
 MOST_FIELDS = 1_000
 """Query parameters and cookies looked at: a client may send a million."""
 
 _ESCAPED = re.compile(r"\\(?:([0-3][0-7][0-7])|(.))", re.DOTALL)
 _TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+
+
+class Report(Protocol):
+    """Collects what guards decide for one request, so that observers are called once for it, when its outcome is known."""
+
+    @property
+    def is_sent(self) -> bool: ...
+
+    def add(self, observers: Sequence[Observer], verdict: Verdict) -> None: ...
+
+    def send(self) -> None: ...
 
 
 class Request:
@@ -28,6 +43,7 @@ class Request:
         "_fields",
         "_segments",
         "found",
+        "function_errors",
         "headers",
         "identities",
         "identity_errors",
@@ -36,10 +52,13 @@ class Request:
         "path",
         "peer",
         "query",
+        "report",
     )
 
     found: dict[str, Any]
     """What functions of a route's limit said of it; not there where it has none."""
+    report: Report
+    """Set while a middleware or a route handles the request for guards that have observers; otherwise observers are called at once."""
 
     def __init__(
         self,
@@ -60,6 +79,8 @@ class Request:
         """What code found out about who is asking, by kind (`account`, `device`): it wins over the rules file. None: nothing was asked."""
         self.identity_errors: dict[str, Exception] | None = None
         """Why an identity could not be found out, by the name of the rule that counts by it. None: nothing failed."""
+        self.function_errors: dict[tuple[str, str], Exception] | None = None
+        """What `cost`, `limit` and `allow` in code raised, by the name of the rule and the function. None: nothing."""
         self._segments: tuple[str, ...] | None = None
         self._fields: dict[str, str | list[str]] | None = None
 

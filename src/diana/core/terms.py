@@ -47,8 +47,12 @@ class Override(NamedTuple):
     """Until when, by the wall clock; None: without end."""
 
 
+NoteError = Callable[["Rule", Request, str, Exception], None]
+"""Takes note of what one of the functions below raised, by its name; the request is decided without it."""
+
+
 class Functions(NamedTuple):
-    """What code decides for each request, instead of a number in a file."""
+    """What code decides for each request, instead of a number in a file. If one raises, the request is decided as if it were not there."""
 
     limit: Callable[[Request], Any] | None = None
     """Gives a spelling such as `100/minute`."""
@@ -57,8 +61,15 @@ class Functions(NamedTuple):
     cost: Callable[[Request], Any] | None = None
 
 
+def _ignore_error(rule: Rule, request: Request, function: str, error: Exception) -> None:
+    """Where nothing is decided."""
+
+
 def why_left_alone(
-    rule: Rule, request: Request, readings: tuple[Reading, ...] | None
+    rule: Rule,
+    request: Request,
+    readings: tuple[Reading, ...] | None,
+    note: NoteError = _ignore_error,
 ) -> str | None:
     """Which list says that a rule is not for this request; None if it is."""
     for roster in rule.allow:
@@ -69,10 +80,30 @@ def why_left_alone(
         if not roster.is_for(request, readings):
             listed = " or ".join(entry.spelling for entry in roster.entries)
             return f"its only list has not the request's {listed}"
-    functions = rule.functions
-    if functions is not None and functions.allow is not None and functions.allow(request):
+    if rule.functions is not None and _is_allowed_by_code(rule, rule.functions, request, note):
         return "its allow function says so"
     return None
+
+
+def _is_allowed_by_code(
+    rule: Rule, functions: Functions, request: Request, note: NoteError
+) -> bool:
+    if functions.allow is None:
+        return False
+    try:
+        return bool(_value(functions.allow, request))
+    except Exception as error:
+        note(rule, request, "allow", error)
+        return False
+
+
+def _value(function: Callable[[Request], Any], request: Request) -> Any:
+    value = function(request)
+    if hasattr(value, "__await__"):
+        if hasattr(value, "close"):
+            value.close()  # it never runs, and should not warn of that
+        raise TypeError("it returned an awaitable; give a plain function")
+    return value
 
 
 def meter_with(meter: Meter, override: Override) -> Meter:
@@ -179,9 +210,27 @@ def _of_another_unit(own: Meter, limit: Limit) -> Meter:
     return meter_from_limit(name, limit, own.algorithm, own.options, own.when_down)
 
 
-def cost_by_code(rule: Rule, request: Request) -> int:
+def cost_by_code(rule: Rule, request: Request, note: NoteError = _ignore_error) -> int:
     """Of a rule that has functions."""
     functions = rule.functions
     if functions is None or functions.cost is None:
         return rule.cost
-    return checked_cost(functions.cost(request))
+    try:
+        return checked_cost(_value(functions.cost, request))
+    except Exception as error:
+        note(rule, request, "cost", error)
+        return 1
+
+
+def meter_by_code(
+    rule: Rule, request: Request, meters: MetersByCode, note: NoteError = _ignore_error
+) -> Meter:
+    """Of a rule that has functions."""
+    functions = rule.functions
+    if functions is None or functions.limit is None:
+        return rule.meter
+    try:
+        return meters.meter(rule.meter, _value(functions.limit, request))
+    except Exception as error:
+        note(rule, request, "limit", error)
+        return rule.meter

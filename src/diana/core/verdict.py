@@ -45,6 +45,11 @@ class Verdict(NamedTuple):
         return self.request.identity_errors or {}
 
     @property
+    def function_errors(self) -> Mapping[tuple[str, str], Exception]:
+        """By rule and function (`cost`, `limit`, `allow`), what code raised: the request was decided as if the function were not there."""
+        return self.request.function_errors or {}
+
+    @property
     def denial(self) -> Decision | None:
         """The decision of the rule that denies."""
         if self.denied_by is None:
@@ -65,6 +70,8 @@ class Verdict(NamedTuple):
             if rule.name in self.identity_errors:
                 error = printable(repr(self.identity_errors[rule.name]))
                 lines += [f"│    finding its {rule.actor} failed: {error}"]
+        for (name, function), raised in self.function_errors.items():
+            lines += ["│", f"│  {function}= of {name} failed: {printable(repr(raised))}"]
         if not self.rules:
             lines += ["│", "│  no rule is asked"]
         lines += ["│", f"╰─▶ {self._outcome()}"]

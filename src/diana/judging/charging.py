@@ -20,8 +20,10 @@ from diana.core.terms import (
     LiveOverrides,
     MetersByCode,
     cost_by_code,
+    meter_by_code,
     why_left_alone,
 )
+from diana.judging.function_errors import FunctionErrors
 from diana.stores.clock import wall_us
 
 log = logging.getLogger("diana")
@@ -50,20 +52,22 @@ class Charging:
         self.errors = 0
         """How often finding an identity failed."""
         self._logged: set[str] = set()
+        self.function_errors = FunctionErrors()
+        """What `cost`, `limit` and `allow` in code raised."""
 
     def charges(
         self, policy: Policy, request: Request, now: int | None
     ) -> tuple[Match, list[Charge], Rule | None]:
         """The rules to ask, what to charge to each, and the rule that refuses who has no identity, if one does."""
         match = policy.match(request)
-        proxies = policy.settings.proxies
+        proxies, note = policy.settings.proxies, self.function_errors.note
         if match.readings is not None:
             return self._charges_of_readings(match, match.readings, proxies, request, now)
         by_terms = match.varies or self._stored.by_rule or self._overrides.by_rule
         charges: list[Charge] = []
         complete = True
         for rule, has_lists, key_of, meter, cost in match.asked:
-            if has_lists and why_left_alone(rule, request, None) is not None:
+            if has_lists and why_left_alone(rule, request, None, note) is not None:
                 charges.append((meter, SKIPPED_KEY, cost))
                 complete = False
                 continue
@@ -91,7 +95,8 @@ class Charging:
     def _charge_of_fleet(self, rule: Rule, key: str, request: Request, now: int | None) -> Charge:
         """Under the numbers that hold for this client: the store's override, the code's, the file's, its tier's, the rule's own."""
         functions = rule.functions
-        cost = rule.cost if functions is None else cost_by_code(rule, request)
+        note = self.function_errors.note
+        cost = rule.cost if functions is None else cost_by_code(rule, request, note)
         live = None
         if self._stored.by_rule:
             live = self._stored.by_rule.get(rule.name, NO_OVERRIDES).get(key)
@@ -113,8 +118,8 @@ class Charging:
                 return written.meter, key, cost
         if rule.tiers is not None:
             return rule.tiers.meter(request, rule.meter), key, cost
-        if functions is not None and functions.limit is not None:
-            return self._by_code.meter(rule.meter, functions.limit(request)), key, cost
+        if functions is not None:
+            return meter_by_code(rule, request, self._by_code, note), key, cost
         return rule.meter, key, cost
 
     def _charges_of_readings(
@@ -128,8 +133,9 @@ class Charging:
         """A rule that counts by the path is charged once for every different value that the readings give."""
         places: list[int] = []
         charges: list[Charge] = []
+        note = self.function_errors.note
         for place, rule in enumerate(match.rules):
-            if rule.varies and why_left_alone(rule, request, readings) is not None:
+            if rule.varies and why_left_alone(rule, request, readings, note) is not None:
                 continue
             if not rule.reads_path:
                 keys = {self._key(rule, proxies, request)}

@@ -8,7 +8,7 @@ if one denies, what was charged before is given back. 4. Those in the shadow cou
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from copy import copy
 from functools import partial
 from os import getpid
@@ -19,7 +19,7 @@ from diana.core.charge import charged_at
 from diana.core.contracts import Client, Clock, Observer, Store
 from diana.core.decision import NEVER, Decision
 from diana.core.division import Shares, share_without_registry
-from diana.core.errors import ConfigError
+from diana.core.errors import ConfigError, shown
 from diana.core.match import Match
 from diana.core.meter import Meter
 from diana.core.plugins import plugin
@@ -37,6 +37,7 @@ from diana.judging.charging import NO_IDENTITY, REFUSED_KEY, Charge, Charging
 from diana.judging.dropping import DROPPED, Dropping
 from diana.judging.edited_slots import meters_after_edit
 from diana.judging.giving_back import GivingBack, StoreCall
+from diana.judging.report import call_observers
 from diana.judging.rule_stores import RuleStores
 from diana.judging.store_counts import StoreCounts
 from diana.queueing import Line, line_of_meter
@@ -79,7 +80,7 @@ class Judge:
     ) -> None:
         self.policy = policy
         self.clock = checked_clock(clock)
-        self.observers = tuple(map(_observer, observers))
+        self.observers = _observers(observers)
         self.stores = RuleStores(policy, store, local_store)
         self.local, self.shared, self.leased = (
             self.stores.local,
@@ -127,6 +128,10 @@ class Judge:
     @property
     def identity_errors(self) -> int:
         return self._charging.errors
+
+    @property
+    def function_errors(self) -> int:
+        return self._charging.function_errors.count
 
     @property
     def expired_places(self) -> int:
@@ -536,17 +541,25 @@ class Judge:
         return Decision(REFUSED, rule.meter.params.limit, NO_IDENTITY, rule.cost, at)
 
     def _notify(self, verdict: Verdict) -> None:
-        for observer in self.observers:
-            try:
-                observer(verdict.request, verdict)
-            except Exception:
-                log.exception("an observer failed; the verdict stands")
+        report = getattr(verdict.request, "report", None)
+        if report is None:
+            call_observers(self.observers, verdict)
+        else:
+            report.add(self.observers, verdict)
 
 
 def _states(shedding: ReferenceType[Shedding]) -> list[GaugeState]:
     """For observers, which live longer than a guard and must not keep its thread alive."""
     measured = shedding()
     return [] if measured is None else measured.states()
+
+
+def _observers(observers: Sequence[str | Observer]) -> tuple[Observer, ...]:
+    if isinstance(observers, str) or not isinstance(observers, Iterable):
+        raise ConfigError(
+            f"observers= must be a list (got {shown(observers)}); write observers=[{shown(observers)}]"
+        )
+    return tuple(map(_observer, observers))
 
 
 def _observer(observer: str | Observer) -> Observer:

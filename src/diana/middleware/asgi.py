@@ -8,21 +8,29 @@ behind the last of them, or when the app has ended without it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
-from typing import Any
-from urllib.parse import quote
 
 from diana.core.contracts import Client, Clock, Observer, Store
 from diana.core.errors import ConfigError
-from diana.core.policy import Policy
-from diana.core.request import Request, one_of
 from diana.core.verdict import Verdict
 from diana.guard import AsyncGuard
-from diana.middleware.answer import Answers, Fields
+from diana.middleware import admission as admissions
+from diana.middleware import workers
+from diana.middleware.admission import (
+    ADMISSION,
+    Admission,
+    Charged,
+    RouteDenial,
+    admission_of,
+    report_of,
+)
+from diana.middleware.answer import Answers
+from diana.middleware.asgi_request import App, Message, Receive, Scope, ScopeRequest, Send
+from diana.middleware.asgi_send import own_answer, send_admitted, send_beside
 from diana.middleware.at_hand import (
     MIDDLEWARE,
+    SCOPE_VERDICT,
     VERDICT,
     Denied,
     beside_own_words,
@@ -32,66 +40,22 @@ from diana.middleware.delay import WAITING, DelayedRequest, deny_instead
 from diana.middleware.holding import send_and_release
 from diana.middleware.identity import Finder, Finders, afind
 from diana.middleware.inside import enter_in_loop
-from diana.middleware.opening import check_options, open_guard
+from diana.middleware.opening import Rules, check_options, open_guard
 from diana.middleware.outcome import Outcome
-from diana.middleware.workers import warn_after_fork, warn_of_several_workers
 from diana.waiting import Timer
 
-Scope = MutableMapping[str, Any]
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
+__all__ = [
+    "App",
+    "Message",
+    "RateLimitMiddleware",
+    "Receive",
+    "Scope",
+    "ScopeRequest",
+    "Send",
+]
 
-BEGINS_RESPONSE = frozenset(
-    {"http.response.start", "websocket.accept", "websocket.http.response.start"}
-)
-SINGLE = b"x-ratelimit-"
-"""The older fields: one number each."""
 REFUSAL_OF_HANDSHAKES = "websocket.http.response"
 TRY_AGAIN_LATER = 1013
-
-
-class ScopeRequest(Request):
-    """What rules see of an ASGI scope; the scope itself is there as `scope`."""
-
-    __slots__ = ("scope",)
-
-    def __init__(self, scope: Scope) -> None:
-        # Written out, not by way of Request's own: this is done for every request, and half of it is the call.
-        raw: bytes | None = scope.get("raw_path")
-        client = scope.get("client")
-        self.scope = scope
-        self.method = scope.get("method", "GET")
-        # As the client sent it, whatever an app was mounted at: rules are written for what clients see.
-        self.path = raw.decode("utf-8", "surrogateescape") if raw else _path_of_mounted(scope)
-        self.headers: Any = scope["headers"]
-        root = scope.get("root_path")
-        self.mount = quote(root, errors="surrogateescape") if root else ""
-        self.query = scope.get("query_string", b"").decode("latin-1")
-        self.peer = client[0] if client else None
-        self.identities = None
-        self.identity_errors = None
-        self._segments = None
-        self._fields = None
-
-    def header_lines(self, name: str) -> list[str]:
-        wanted = name.encode("latin-1")
-        return [value.decode("latin-1") for field, value in self.headers if field == wanted]
-
-    def detach(self) -> None:
-        self.scope = {}
-
-    def header(self, name: str) -> str | None:
-        # ASGI has the names in small letters, as bytes. Looking for one costs a tenth of reading them all.
-        wanted = name.encode("latin-1")
-        found: bytes | None = None
-        for field, value in self.headers:
-            if field == wanted:
-                if found is not None:
-                    return one_of(self.header_lines(name))
-                found = value
-        return None if found is None else found.decode("latin-1").strip() or None
 
 
 class RateLimitMiddleware:
@@ -107,7 +71,7 @@ class RateLimitMiddleware:
     def __init__(
         self,
         app: App,
-        rules: str | Path | Policy | None = None,
+        rules: Rules | None = None,
         *,
         guard: AsyncGuard | None = None,
         account: Finder | None = None,
@@ -122,6 +86,7 @@ class RateLimitMiddleware:
     ) -> None:
         self.app = app
         self.enabled = enabled
+        self.denied: Denied | None = None
         self._failure: ConfigError | None = None
         self._open = partial(open_guard, AsyncGuard, rules, store, local_store, clock, observers)
         self._owned, self._closed = guard is None, False
@@ -130,14 +95,14 @@ class RateLimitMiddleware:
         try:
             check_options(guard, rules, store, local_store, clock, observers)
             self.finders = Finders(account, device, tier)
-            self._denied = checked_denied(denied)
+            self.denied = checked_denied(denied)
             self.guard = self._open() if guard is None else guard
         except ConfigError as error:
             # Not raised here: frameworks make their middleware while the lifespan starts, and servers take an exception in that for an
             # app without one. They would start, and answer every request with 500.
             self._failure = error
             return
-        warn_of_several_workers(self.guard)
+        workers.warn_of_several_workers(self.guard)
         self._timer = Timer(self.guard.clock)
         self._finders = self.finders if self.finders else None
         policy = self.guard.policy
@@ -162,38 +127,54 @@ class RateLimitMiddleware:
     async def _judge(
         self, request: ScopeRequest, scope: Scope, receive: Receive, send: Send
     ) -> None:
-        guard = self.guard
+        if workers.is_undecided:
+            workers.look_again()
+        if not self.guard.is_observed:
+            await self._decide(request, scope, receive, send)
+            return
+        request.report, is_own = report_of(scope)
+        try:
+            await self._decide(request, scope, receive, send)
+        finally:
+            if is_own:
+                request.report.send()
+
+    async def _decide(
+        self, request: ScopeRequest, scope: Scope, receive: Receive, send: Send
+    ) -> None:
         if self._finders is not None:
             await self._identify(self._finders, request)
         if self._waits:
             await self._wait(request, scope, receive, send)
         else:
-            await self._act(await guard.check(request), scope, receive, send)
+            await self._act(await self.guard.check(request), scope, receive, send)
 
     async def _act(self, verdict: Verdict, scope: Scope, receive: Receive, send: Send) -> None:
         guard = self.guard
-        scope[VERDICT], scope[MIDDLEWARE] = verdict, self
+        scope[VERDICT] = scope[SCOPE_VERDICT] = verdict
+        scope[MIDDLEWARE] = self
         if verdict.version is not self._version:
             self._answers, self._version = Answers(guard.policy), verdict.version
             self._waits = guard.policy.waits
-        activity = guard.activity if verdict.allowed else None
+        if not verdict.allowed:
+            await self._refuse(scope, receive, send, verdict)
+            return
+        admission = admission_of(scope)
+        charged = admission.add(guard, verdict)
+        activity = guard.activity
         if activity is not None:
             enter_in_loop(activity)
         try:
-            if not verdict.allowed:
-                await self._refuse(scope, receive, send, verdict)
-            elif verdict.match.holds:
+            if verdict.match.holds:
                 with guard.held(verdict) as held:
+                    charged.held = held
                     sending = send_and_release(send, held)
-                    passing = self._delay if verdict.delay else self._pass_by_outcome
-                    await passing(scope, receive, sending, verdict)
+                    passing = self._delay if verdict.delay else self._pass
+                    await passing(scope, receive, sending, admission, charged)
             elif verdict.delay:
-                await self._delay(scope, receive, send, verdict)
-            elif verdict.match.by_outcome:
-                await self._pass_by_outcome(scope, receive, send, verdict)
+                await self._delay(scope, receive, send, admission, charged)
             else:
-                fields = self._answers.fields(verdict)
-                await self.app(scope, receive, send_with(fields, send) if fields else send)
+                await self._pass(scope, receive, send, admission, charged)
         finally:
             if activity is not None:
                 activity.leave()
@@ -234,6 +215,11 @@ class RateLimitMiddleware:
             delayed.close()
 
     async def _refuse(self, scope: Scope, receive: Receive, send: Send, verdict: Verdict) -> None:
+        admission: Admission | None = scope.get(ADMISSION)
+        if admission is not None:
+            await admission.arefund()  # what a middleware around this one charged
+            if admission.report is not None:
+                admission.report.send()
         status, headers, body = self._answers.denial(verdict)
         response = "http.response"
         if scope["type"] == "websocket":
@@ -243,9 +229,8 @@ class RateLimitMiddleware:
                 # The server makes a 403 of it.
                 await send({"type": "websocket.close", "code": TRY_AGAIN_LATER})
                 return
-        elif self._denied is not None:
-            own = self._denied(verdict.request, verdict)
-            own = await own if isinstance(own, Awaitable) else own
+        elif self.denied is not None:
+            own = await own_answer(self.denied, verdict.request, verdict)
             if own is not None:
                 await own(scope, receive, send_beside(beside_own_words(headers), send))
                 return
@@ -254,23 +239,32 @@ class RateLimitMiddleware:
         await send({"type": f"{response}.start", "status": status, "headers": headers})
         await send({"type": f"{response}.body", "body": body})
 
-    async def _delay(self, scope: Scope, receive: Receive, send: Send, verdict: Verdict) -> None:
-        """Until its delay is over; a client that leaves gives its place back."""
+    async def _delay(
+        self, scope: Scope, receive: Receive, send: Send, admission: Admission, charged: Charged
+    ) -> None:
+        """Until its delay is over; a client that leaves is refunded."""
+        verdict = charged.verdict
         if WAITING.is_full:
-            await self.guard.refund(verdict)
-            await self._refuse(scope, receive, send, deny_instead(verdict))
+            denied = deny_instead(verdict)
+            scope[VERDICT] = scope[SCOPE_VERDICT] = denied
+            if admission.report is not None:
+                admission.report.replace(verdict, denied)
+            await self._refuse(scope, receive, send, denied)
             return
+        admission.report_wait()
         delayed = DelayedRequest(receive)
         try:
             with WAITING.place():
                 stayed = await delayed.wait(verdict.delay, self._timer)
         except BaseException:
+            charged.is_final = True
             await self.guard.refund(verdict)
             raise
         try:
             if stayed:
-                await self._pass_by_outcome(scope, delayed.receive, send, verdict)
+                await self._pass(scope, delayed.receive, send, admission, charged)
             else:
+                charged.is_final = True
                 await self.guard.refund(verdict)
         finally:
             delayed.close()
@@ -283,26 +277,39 @@ class RateLimitMiddleware:
         elif scope["type"] == "lifespan":
             await receive()  # lifespan.startup
             await send({"type": "lifespan.startup.failed", "message": str(self._failure)})
+            # Raised as well: Starlette's TestClient waits for the exception, and would wait for ever.
+            raise self._failure.with_traceback(None)
         else:
             raise self._failure.with_traceback(None)
 
-    async def _pass_by_outcome(
-        self, scope: Scope, receive: Receive, send: Send, verdict: Verdict
+    async def _pass(
+        self, scope: Scope, receive: Receive, send: Send, admission: Admission, charged: Charged
     ) -> None:
-        """The app's answer decides what is charged; a client that leaves before it is charged in any case."""
-        fields = self._answers.fields(verdict)
-        adding = send_with(fields, send) if fields else send
-        if not verdict.match.by_outcome:
-            await self.app(scope, receive, adding)
+        """To the app. Where the status of the response decides what is charged, a client that leaves before it stays charged."""
+        fields = self._answers.fields(charged.verdict)
+        if fields or self.denied is not None or admission.report is not None:
+            answer = None if self.denied is None else partial(self._answer_route, scope, receive)
+            send = send_admitted(fields, send, admission, charged, answer)
+        if not (charged.verdict.match.by_outcome or admissions.routes_see_status):
+            await self.app(scope, receive, send)
             return
-        outcome = Outcome(
-            receive, adding, lambda status: self.guard.settle_later(verdict, status=status)
-        )
+        outcome = Outcome(receive, send, lambda status: admission.asettle(status, charged))
         try:
             await self.app(scope, outcome.receive, outcome.send)
         except Exception:
             await outcome.settle(500)
             raise
+
+    async def _answer_route(
+        self, scope: Scope, receive: Receive, charged: Charged, route: RouteDenial, send: Send
+    ) -> bool:
+        """Whether `denied` has answered a request that a limit on its route denied."""
+        assert self.denied is not None  # noqa: S101  # it is only called where there is one
+        own = await own_answer(self.denied, charged.verdict.request, route.verdict)
+        if own is None:
+            return False
+        await own(scope, receive, send_beside(beside_own_words(route.denial.headers), send))
+        return True
 
     async def _live(self, scope: Scope, receive: Receive, send: Send) -> None:
         """What was opened here is closed after the app has shut down, and opened again if the app comes back."""
@@ -313,7 +320,6 @@ class RateLimitMiddleware:
                 await self.guard.close()
             await send(message)
 
-        warn_after_fork(self.guard)
         if self._closed:
             self.guard, self._closed = self._open(), False
         await self.app(scope, receive, noticing)
@@ -328,50 +334,3 @@ def give_back_when_done(waiting: asyncio.Future[Verdict], guard: AsyncGuard) -> 
 
     waiting.add_done_callback(give_back)
     waiting.cancel()
-
-
-def send_with(fields: Fields, send: Send) -> Send:
-    """`send` that adds header lines where the response begins.
-
-    The app's own lines stay: `RateLimit` and its policy are lists, and lines of a list add up. Of the older fields, which are single
-    numbers, the app's own are the only ones.
-    """
-
-    single = fields[-1][0].startswith(SINGLE)
-
-    def adding(message: Message) -> Awaitable[None]:
-        if message["type"] in BEGINS_RESPONSE:
-            own = message.get("headers") or ()
-            added = not_twice(fields, own) if single else fields
-            # Not in place: an app may send the same message again.
-            message = {**message, "headers": [*own, *added]}
-        return send(message)
-
-    return adding
-
-
-def send_beside(fields: Fields, send: Send) -> Send:
-    """`send` that adds the header lines that an answer of the application's own to a denied request lacks."""
-
-    def adding(message: Message) -> Awaitable[None]:
-        if message["type"] in BEGINS_RESPONSE:
-            own = message.get("headers") or ()
-            names = {name.lower() for name, _ in own}
-            added = [field for field in fields if field[0] not in names]
-            message = {**message, "headers": [*own, *added]}
-        return send(message)
-
-    return adding
-
-
-def not_twice(fields: Fields, own: Any) -> Fields:
-    if any(name.lower().startswith(SINGLE) for name, _ in own):
-        return [field for field in fields if not field[0].startswith(SINGLE)]
-    return fields
-
-
-def _path_of_mounted(scope: Scope) -> str:
-    """From servers that keep no raw path; some of them take the mount's own path off."""
-    path, root = scope["path"], scope.get("root_path", "").rstrip("/")
-    full = path if path == root or path.startswith(f"{root}/") else root + path
-    return quote(full, errors="surrogateescape")

@@ -1,13 +1,14 @@
 """`limit=`, `allow=` and `cost=` of a route's limit as functions of the request, plain or async.
 
-They are called once per request, before the rule is asked, with what the framework calls a request; what they raise is the application's
-own error and goes its way.
+They are called once per request, before the rule is asked, with what the framework calls a request. What they raise is raised again where
+the rule looks for the value: there it is counted and logged, and the request is decided without the function.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 from diana.core.errors import ConfigError
 from diana.core.policy import Policy
@@ -29,7 +30,7 @@ class RequestFunctions:
         """The same rules, which look up what was found for the request that is being judged."""
 
         def reader(name: str) -> Callable[[Request], Any] | None:
-            return (lambda request: request.found[name]) if name in self._functions else None
+            return partial(_found, name) if name in self._functions else None
 
         readers = {name: reader(name) for name in ("limit", "allow", "cost")}
         for rule in policy.rules:
@@ -37,15 +38,34 @@ class RequestFunctions:
         return policy
 
     def find(self, asked: Any) -> Found:
-        found = {name: function(asked) for name, function in self._functions.items()}
-        for name, value in found.items():
-            if isinstance(value, Awaitable):
+        found: Found = {}
+        for name, function in self._functions.items():
+            try:
+                found[name] = function(asked)
+            except Exception as error:
+                found[name] = _Failed(error)
+                continue
+            if isinstance(found[name], Awaitable):
                 raise ConfigError(f"{name} is an async function; here it must be a plain one")
         return found
 
     async def afind(self, asked: Any) -> Found:
-        found = {name: function(asked) for name, function in self._functions.items()}
-        for name, value in found.items():
-            if isinstance(value, Awaitable):
-                found[name] = await value
+        found: Found = {}
+        for name, function in self._functions.items():
+            try:
+                value = function(asked)
+                found[name] = await value if isinstance(value, Awaitable) else value
+            except Exception as error:
+                found[name] = _Failed(error)
         return found
+
+
+class _Failed(NamedTuple):
+    error: Exception
+
+
+def _found(name: str, request: Request) -> Any:
+    value = request.found[name]
+    if isinstance(value, _Failed):
+        raise value.error
+    return value

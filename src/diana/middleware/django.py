@@ -9,7 +9,7 @@ user: `DIANA_ACCOUNT = "diana.django.user"`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -18,13 +18,14 @@ from asgiref.sync import async_to_sync, iscoroutinefunction, markcoroutinefuncti
 from django.conf import settings
 from django.core.exceptions import MiddlewareNotUsed
 from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
 from django.utils.module_loading import import_string
 
-from diana.core.errors import ConfigError
-from diana.core.verdict import Verdict
+from diana.core.errors import ConfigError, shown
 from diana.guard import AsyncGuard, Guard
 from diana.middleware import workers
-from diana.middleware.answer import Answers, Fields
+from diana.middleware.admission import ADMISSION, Admission, Charged, admission_of, report_of
+from diana.middleware.answer import Answers, Denial, Fields
 from diana.middleware.at_hand import (
     MIDDLEWARE,
     beside_own_words,
@@ -63,11 +64,11 @@ class RateLimitMiddleware:
             markcoroutinefunction(self)
             self.aguard = open_guard(AsyncGuard, *options)
             self.finders = Finders(*map(awaited, finders))
-            self._denied = awaited(denied)
+            self.denied = awaited(denied)
         else:
             self.guard = open_guard(Guard, *options)
             self.finders = Finders(*map(called, finders))
-            self._denied = called(denied)
+            self.denied = called(denied)
         opened = self.aguard if self._is_async else self.guard
         workers.warn_of_several_workers(opened)
         self._answers = Answers(opened.policy)
@@ -77,106 +78,155 @@ class RateLimitMiddleware:
         if self._is_async:
             return self._acall(asked)
         request, guard = environ_request(asked), self.guard
-        if workers.after_fork:
-            workers.warn_after_fork(guard)
+        join_scope(asked)
+        if workers.is_undecided:
+            workers.look_again()
         if self.finders:
             needed = self.finders.needed(guard.policy, request)
             request.identities = {kind: find(finder, asked) for kind, finder in needed.items()}
+        if not guard.is_observed:
+            return self._decide(asked, request, guard)
+        request.report, is_own = report_of(asked.META)
+        try:
+            return self._decide(asked, request, guard)
+        finally:
+            if is_own:
+                request.report.send()
+
+    def _decide(self, asked: HttpRequest, request: EnvironRequest, guard: Guard) -> HttpResponse:
         verdict = guard.wait(request) if guard.policy.waits else guard.check(request)
         asked.diana = verdict
         asked.META[MIDDLEWARE] = self
         answers = self._answers = self._answers.of(guard.policy)
         if not verdict.allowed:
-            own = None if self._denied is None else self._denied(asked, verdict)
-            return refusal(answers, verdict, own)
+            if ADMISSION in asked.META:
+                asked.META[ADMISSION].refund()  # what a middleware around this one charged
+            own = None if self.denied is None else self.denied(asked, verdict)
+            return refusal(answers.denial(verdict), request, own)
+        admission = admission_of(asked.META)
+        charged = admission.add(guard, verdict)
         with guard.inside():
             if not verdict.match.holds:
-                return self._let_in(asked, guard, verdict, answers)
-            held = guard.held(verdict)
+                return self._let_in(asked, admission, charged)
+            held = charged.held = guard.held(verdict)
             try:
-                response = self._let_in(asked, guard, verdict, answers)
+                response = self._let_in(asked, admission, charged)
                 return release_with_request(asked, response, held)
             except BaseException:
                 held.release()
                 raise
 
-    def _let_in(
-        self, asked: HttpRequest, guard: Guard, verdict: Verdict, answers: Answers
-    ) -> HttpResponse:
+    def _let_in(self, asked: HttpRequest, admission: Admission, charged: Charged) -> HttpResponse:
+        verdict = charged.verdict
         if verdict.delay:
+            admission.report_wait()
             self._timer.sleep(verdict.delay)
-        if not verdict.match.by_outcome:
-            return add_fields(answers.fields(verdict), self.get_response(asked))
         try:
             response = self.get_response(asked)
         except Exception:
-            guard.settle_later(verdict, status=500)
+            admission.settle(500, charged)
             raise
-        guard.settle_later(verdict, status=response.status_code)
-        return add_fields(answers.fields(verdict), response)
+        admission.settle(response.status_code, charged)
+        if not charged.is_refunded:
+            return add_fields(self._answers.fields(verdict), response)
+        route = admission.route_denial
+        if self.denied is None or route is None:
+            return response
+        own = self.denied(asked, route.verdict)
+        return response if own is None else with_denial(own, route.denial)
 
     async def _acall(self, asked: HttpRequest) -> HttpResponse:
         request, guard = environ_request(asked), self.aguard
+        join_scope(asked)
+        if workers.is_undecided:
+            workers.look_again()
         if self.finders:
             needed = self.finders.needed(guard.policy, request)
             request.identities = {
                 kind: await afind(finder, asked) for kind, finder in needed.items()
             }
+        if not guard.is_observed:
+            return await self._adecide(asked, request, guard)
+        request.report, is_own = report_of(asked.META)
+        try:
+            return await self._adecide(asked, request, guard)
+        finally:
+            if is_own:
+                request.report.send()
+
+    async def _adecide(
+        self, asked: HttpRequest, request: EnvironRequest, guard: AsyncGuard
+    ) -> HttpResponse:
         verdict = await (guard.wait if guard.policy.waits else guard.check)(request)
-        asked.diana = verdict
         asked.META[MIDDLEWARE] = self
         answers = self._answers = self._answers.of(guard.policy)
         if verdict.delay and WAITING.is_full:
             await guard.refund(verdict)
-            verdict = asked.diana = deny_instead(verdict)
+            denied = deny_instead(verdict)
+            if ADMISSION in asked.META and asked.META[ADMISSION].report is not None:
+                asked.META[ADMISSION].report.replace(verdict, denied)
+            verdict = denied
+        asked.diana = verdict
         if not verdict.allowed:
-            own = None if self._denied is None else await self._denied(asked, verdict)
-            return refusal(answers, verdict, own)
+            if ADMISSION in asked.META:
+                await asked.META[ADMISSION].arefund()
+            own = None if self.denied is None else await self.denied(asked, verdict)
+            return refusal(answers.denial(verdict), request, own)
+        admission = admission_of(asked.META)
+        charged = admission.add(guard, verdict)
         activity = guard.activity
         if activity is None:
-            return await self._ahold(asked, guard, verdict, answers)
+            return await self._ahold(asked, admission, charged)
         enter_in_loop(activity)
         try:
-            return await self._ahold(asked, guard, verdict, answers)
+            return await self._ahold(asked, admission, charged)
         finally:
             activity.leave()
 
     async def _ahold(
-        self, asked: HttpRequest, guard: AsyncGuard, verdict: Verdict, answers: Answers
+        self, asked: HttpRequest, admission: Admission, charged: Charged
     ) -> HttpResponse:
+        verdict = charged.verdict
         if not verdict.match.holds:
-            return await self._alet_in(asked, guard, verdict, answers)
-        held = guard.held(verdict)
+            return await self._alet_in(asked, admission, charged)
+        held = charged.held = self.aguard.held(verdict)
         try:
-            response = await self._alet_in(asked, guard, verdict, answers)
+            response = await self._alet_in(asked, admission, charged)
             return release_with_request(asked, response, held)
         except BaseException:
             held.release()
             raise
 
     async def _alet_in(
-        self, asked: HttpRequest, guard: AsyncGuard, verdict: Verdict, answers: Answers
+        self, asked: HttpRequest, admission: Admission, charged: Charged
     ) -> HttpResponse:
+        verdict = charged.verdict
         if verdict.delay:
-            await self._delay(verdict)
-        if not verdict.match.by_outcome:
-            return add_fields(answers.fields(verdict), await self.get_response(asked))
+            admission.report_wait()
+            await self._delay(charged)
         try:
             response = await self.get_response(asked)
         except Exception:
-            await guard.settle_later(verdict, status=500)
+            await admission.asettle(500, charged)
             raise
         # Cancelled: the client has left, and stays charged.
-        await guard.settle_later(verdict, status=response.status_code)
-        return add_fields(answers.fields(verdict), response)
+        await admission.asettle(response.status_code, charged)
+        if not charged.is_refunded:
+            return add_fields(self._answers.fields(verdict), response)
+        route = admission.route_denial
+        if self.denied is None or route is None:
+            return response
+        own = await self.denied(asked, route.verdict)
+        return response if own is None else with_denial(own, route.denial)
 
-    async def _delay(self, verdict: Verdict) -> None:
-        """Django cancels the request of a client that leaves; then its place is given back."""
+    async def _delay(self, charged: Charged) -> None:
+        """Django cancels the request of a client that leaves; then it is refunded."""
         try:
             with WAITING.place():
-                await self._timer.asleep(verdict.delay)
+                await self._timer.asleep(charged.verdict.delay)
         except BaseException:
-            await self.aguard.refund(verdict)
+            charged.is_final = True
+            await self.aguard.refund(charged.verdict)
             raise
 
 
@@ -188,15 +238,24 @@ def user(request: HttpRequest) -> Any:
     return person.pk if person.is_authenticated else None
 
 
-def refusal(answers: Answers, verdict: Verdict, own: HttpResponse | None = None) -> HttpResponse:
+def refusal(denial: Denial, asked: Any, own: HttpResponse | None) -> HttpResponse:
     """The answer to a denied request: the application's own, or Diana's."""
-    status, fields, body = answers.denial(verdict)
     if own is not None:
-        for name, value in lines_from_fields(beside_own_words(fields)):
-            own.headers.setdefault(name, value)
-        return own
-    content = b"" if verdict.request.method == "HEAD" else body
-    return HttpResponse(content, status=status, headers=dict(lines_from_fields(fields)))
+        return with_denial(own, denial)
+    content = b"" if asked.method == "HEAD" else denial.body
+    headers = dict(lines_from_fields(denial.headers))
+    return HttpResponse(content, status=denial.status, headers=headers)
+
+
+def with_denial(own: HttpResponse, denial: Denial) -> HttpResponse:
+    """The application's own answer, with the header lines of a denial that it lacks."""
+    if not isinstance(own, HttpResponseBase):
+        raise ConfigError(
+            f"denied must return an HttpResponse or None (got {shown(own)}); write return JsonResponse({{...}}, status=429)"
+        )
+    for name, value in lines_from_fields(beside_own_words(denial.headers)):
+        own.headers.setdefault(name, value)
+    return own
 
 
 def add_fields(fields: Fields, response: HttpResponse) -> HttpResponse:
@@ -205,6 +264,14 @@ def add_fields(fields: Fields, response: HttpResponse) -> HttpResponse:
         own = response.headers.get(name)
         response.headers[name] = f"{own}, {value}" if own and name in LISTS else value
     return response
+
+
+def join_scope(asked: HttpRequest) -> None:
+    """Behind the middleware of diana.asgi, around the whole site: what it has begun for this request goes on here."""
+    scope = getattr(asked, "scope", None)
+    for name in (MIDDLEWARE, ADMISSION):
+        if name not in asked.META and scope is not None and name in scope:
+            asked.META[name] = scope[name]
 
 
 def environ_request(asked: HttpRequest) -> EnvironRequest:
@@ -223,7 +290,17 @@ def rules_setting() -> Any:
 
 
 def observers_setting() -> list[Any]:
-    return [_imported(observer) for observer in setting("OBSERVERS") or ()]
+    """Names of entry points, such as `denial_log`, dotted paths and functions."""
+    observers = setting("OBSERVERS") or ()
+    if isinstance(observers, str) or not isinstance(observers, Iterable):
+        raise ConfigError(
+            f"DIANA_OBSERVERS must be a list (got {shown(observers)}); write DIANA_OBSERVERS = [{shown(observers)}]"
+        )
+    return [_observer(observer) for observer in observers]
+
+
+def _observer(value: Any) -> Any:
+    return value if isinstance(value, str) and "." not in value else _imported(value)
 
 
 def imported_setting(name: str) -> Any:

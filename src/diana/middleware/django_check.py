@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from django.conf import settings
 from django.core.checks import CheckMessage, Error
 
 from diana.core.errors import ConfigError
+from diana.core.policy import Policy
 from diana.middleware.django import imported_setting, rules_setting, setting
 from diana.middleware.identity import Finders
+from diana.sources import is_url
 from diana.sources.rules import load_rules
 
 MIDDLEWARE = "diana.django.RateLimitMiddleware"
@@ -26,7 +27,7 @@ def check_rules(app_configs: Any, **_: Any) -> list[CheckMessage]:  # noqa: ARG0
 
 def _errors_of_rules() -> list[CheckMessage]:
     rules = rules_setting()
-    if not isinstance(rules, str | Path) or "://" in str(rules):
+    if isinstance(rules, Policy) or (isinstance(rules, str) and is_url(rules)):
         return []
     try:
         load_rules(rules)

@@ -7,20 +7,25 @@ from functools import lru_cache, wraps
 from inspect import iscoroutinefunction
 from typing import Any, TypeVar, cast
 
-from django.http import HttpRequest, HttpResponse
+from django.core.exceptions import BadRequest, PermissionDenied, SuspiciousOperation
+from django.http import Http404, HttpRequest
+from django.http.multipartparser import MultiPartParserError
 from django.views import View
 
 from diana.core.errors import ConfigError
 from diana.core.policy import Policy
 from diana.guard import Guard
-from diana.middleware.at_hand import MIDDLEWARE, VERDICT, beside_own_words
+from diana.middleware.admission import admission_of
+from diana.middleware.at_hand import MIDDLEWARE, VERDICT
 from diana.middleware.django import (
     add_fields,
     awaited,
     called,
     environ_request,
     imported_setting,
+    join_scope,
     observers_setting,
+    refusal,
     setting,
 )
 from diana.middleware.django_slots import release_with_request
@@ -28,9 +33,12 @@ from diana.middleware.identity import Finders
 from diana.middleware.route import Checked, RouteLimit
 from diana.middleware.told import remember, remembered
 from diana.middleware.view import ViewLimits, marked
-from diana.middleware.wsgi import lines_from_fields
 
 T = TypeVar("T")
+
+STATUS_OF_ERROR: dict[type[Exception], int] = {
+    Http404: 404, PermissionDenied: 403, MultiPartParserError: 400, BadRequest: 400, SuspiciousOperation: 400,
+}  # fmt: skip
 
 
 def rate_limit(limit: str, **options: Any) -> Callable[[T], T]:
@@ -65,18 +73,22 @@ def _limited(view: Callable[..., Any], limit: RouteLimit, is_async: bool) -> Cal
             checked = await acheck_request(limit, asked)
             is_outermost = remember(checked, asked.META)
             if checked.denial is not None:
-                own = awaited(limit.denied)
-                return _refusal(asked, checked, own and await own(asked, checked.verdict))
-            held = checked.held
+                own = awaited(_denied(limit, asked))
+                answer = None if own is None else await own(asked, checked.verdict)
+                return refusal(checked.denial, asked, answer)
             try:
                 response = await view(*args, **kwargs)
-            except BaseException:
-                if held is not None:
-                    held.release()
+            except BaseException as error:
+                _release(checked)
+                if is_outermost and isinstance(error, Exception):
+                    await _asettle(asked, status_of_error(error))
                 raise
-            if held is not None:
-                release_with_request(asked, response, held)
-            return add_fields(remembered(asked.META), response) if is_outermost else response
+            if checked.held is not None:
+                release_with_request(asked, response, checked.held)
+            if not is_outermost:
+                return response
+            await _asettle(asked, response.status_code)
+            return add_fields(remembered(asked.META), response)
 
         return alimited
 
@@ -86,20 +98,64 @@ def _limited(view: Callable[..., Any], limit: RouteLimit, is_async: bool) -> Cal
         checked = check_request(limit, asked)
         is_outermost = remember(checked, asked.META)
         if checked.denial is not None:
-            own = called(limit.denied)
-            return _refusal(asked, checked, own and own(asked, checked.verdict))
-        held = checked.held
+            own = called(_denied(limit, asked))
+            answer = None if own is None else own(asked, checked.verdict)
+            return refusal(checked.denial, asked, answer)
         try:
             response = view(*args, **kwargs)
-        except BaseException:
-            if held is not None:
-                held.release()
+        except BaseException as error:
+            _release(checked)
+            if is_outermost and isinstance(error, Exception):
+                _settle(asked, status_of_error(error))
             raise
-        if held is not None:
-            release_with_request(asked, response, held)
-        return add_fields(remembered(asked.META), response) if is_outermost else response
+        if checked.held is not None:
+            release_with_request(asked, response, checked.held)
+        if not is_outermost:
+            return response
+        _settle(asked, response.status_code)
+        return add_fields(remembered(asked.META), response)
 
     return limited
+
+
+def _release(checked: Checked) -> None:
+    if checked.held is not None:
+        checked.held.release()
+
+
+def _denied(limit: RouteLimit, asked: HttpRequest) -> Any:
+    """What answers a denied request: the limit's own `denied`, or DIANA_DENIED unless the limit has words of its own."""
+    if limit.denied is not None or limit.has_body:
+        return limit.denied
+    denied = imported_setting("DENIED")
+    if denied is not None:
+        admission_of(asked.META).route_denial = None  # a middleware has nothing left to answer
+    return denied
+
+
+def _settle(asked: HttpRequest, status: int) -> None:
+    """Without a middleware that sees the response, the view's own status is the last one that is known."""
+    if not has_middleware(asked):
+        admission_of(asked.META).settle(status)
+
+
+async def _asettle(asked: HttpRequest, status: int) -> None:
+    if not has_middleware(asked):
+        await admission_of(asked.META).asettle(status)
+
+
+def has_middleware(asked: HttpRequest) -> bool:
+    """Whether one of Diana's stands around this view: it sees the response that leaves."""
+    _stand_in(asked)
+    return not isinstance(asked.META[MIDDLEWARE], SettingsGuard)
+
+
+def status_of_error(error: Exception) -> int:
+    """As Django answers what a view raises."""
+    for kind, status in STATUS_OF_ERROR.items():
+        if isinstance(error, kind):
+            return status
+    return 500
 
 
 def check_request(limit: RouteLimit, asked: HttpRequest, subject: Any = None) -> Checked:
@@ -149,6 +205,7 @@ _settings_guard = lru_cache(8)(SettingsGuard)
 
 
 def _stand_in(asked: HttpRequest) -> None:
+    join_scope(asked)
     if MIDDLEWARE not in asked.META:
         observers = tuple(observers_setting())
         enabled = setting("ENABLED") is not False
@@ -167,19 +224,6 @@ def _finders(limit: RouteLimit, asked: HttpRequest, adapted: Callable[[Any], Any
         return None if finder is None else lambda _: finder(asked)
 
     return Finders(of_request("ACCOUNT"), of_request("DEVICE"))
-
-
-def _refusal(asked: HttpRequest, checked: Checked, own: HttpResponse | None) -> HttpResponse:
-    denial = checked.denial
-    if denial is None:
-        raise AssertionError("only denied requests are answered here")
-    if own is not None:
-        for name, value in lines_from_fields(beside_own_words(denial.headers)):
-            own.headers.setdefault(name, value)
-        return own
-    content = b"" if asked.method == "HEAD" else denial.body
-    headers = dict(lines_from_fields(denial.headers))
-    return HttpResponse(content, status=denial.status, headers=headers)
 
 
 def _asked(args: tuple[Any, ...]) -> HttpRequest:

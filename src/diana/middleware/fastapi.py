@@ -27,8 +27,9 @@ from starlette.requests import HTTPConnection
 from diana.core.errors import ConfigError
 from diana.core.verdict import Verdict
 from diana.middleware.answer import Denial, Fields, detail_of, seconds_without_header
-from diana.middleware.asgi import TRY_AGAIN_LATER, ScopeRequest
-from diana.middleware.at_hand import MIDDLEWARE, Denied
+from diana.middleware.asgi import TRY_AGAIN_LATER
+from diana.middleware.asgi_route import check_route, denied_of, keep_response
+from diana.middleware.at_hand import Denied
 from diana.middleware.route import RouteLimit
 from diana.middleware.starlette import add_fields, response_from_denial
 from diana.middleware.told import combined
@@ -63,7 +64,7 @@ class RateLimitExceeded(HTTPException):
 
 
 class _AnsweredByApp(RateLimitExceeded):
-    """The limit has a `denied` or a body of its own, which answers without any handler of the app's."""
+    """A `denied`, of the limit or of the middleware, or a body of the limit answers, without any handler of the app's."""
 
 
 class RateLimit(RouteLimit):
@@ -73,6 +74,14 @@ class RateLimit(RouteLimit):
     RateLimit is one count, however many routes use it. `limit`, `allow` (true: left alone) and `cost` may be functions of the request
     too.
     """
+
+    @property
+    def dependency(self) -> None:
+        """FastAPI looks for it where a Depends belongs."""
+        raise ConfigError(
+            f"dependencies= must be a list of Depends (got {type(self).__name__}); "
+            'write dependencies=[Depends(RateLimit("10/minute"))]'
+        )
 
     @property
     def needs_only_the_request(self) -> bool:
@@ -95,22 +104,22 @@ class RateLimit(RouteLimit):
         scope = connection.scope
         if getattr(scope.get("endpoint"), EXEMPT, False):
             return []
-        finders = getattr(scope.get(MIDDLEWARE), "finders", None)
-        verdict, denial, fields, held = await self.acheck(
-            ScopeRequest(scope), connection, scope, finders
-        )
+        verdict, denial, fields, held = await check_route(self, connection, scope)
         if held is not None:
             _ends_of(scope).callback(held.release)
         if verdict is None or denial is None:
             return fields
         if scope["type"] == "websocket":
             raise WebSocketException(TRY_AGAIN_LATER, "Too many requests")
-        if self.denied is not None or self.has_body:
-            # Where Starlette looks for handlers of this request.
-            handlers: dict[Any, Any] = (scope.get("starlette.exception_handlers") or [{}])[0]
+        keep_response(scope)
+        denied = denied_of(self, scope)
+        # Where Starlette looks for handlers of this request.
+        handlers: dict[Any, Any] = (scope.get("starlette.exception_handlers") or [{}])[0]
+        has_own = self.denied is not None or self.has_body
+        if has_own or (denied is not None and RateLimitExceeded not in handlers):
             handlers.setdefault(_AnsweredByApp, answer)
-            raise _AnsweredByApp(denial, verdict, self.denied)
-        raise RateLimitExceeded(denial, verdict)
+            raise _AnsweredByApp(denial, verdict, denied)
+        raise RateLimitExceeded(denial, verdict, denied)
 
 
 # FastAPI reads them to know what to hand over, and before 0.121 does not find the names of strings on an object.

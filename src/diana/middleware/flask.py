@@ -20,7 +20,9 @@ from flask.sansio.scaffold import Scaffold
 from flask.views import View
 
 from diana.core.errors import ConfigError
-from diana.middleware.at_hand import MIDDLEWARE, beside_own_words
+from diana.core.verdict import Verdict
+from diana.middleware.admission import ADMISSION, Admission
+from diana.middleware.at_hand import MIDDLEWARE, beside_own_words, checked_answer
 from diana.middleware.route import RouteLimit
 from diana.middleware.told import remember, remembered
 from diana.middleware.view import ViewLimits, marked
@@ -88,7 +90,7 @@ def _denied_by(limit: RouteLimit) -> Response | None:
         if held is not None:
             environ.setdefault(HELD, []).append(held)
         return None
-    own = None if limit.denied is None else limit.denied(request, verdict)
+    own = _own_answer(limit, verdict)
     if own is not None:
         response = make_response(own)
         for name, value in lines_from_fields(beside_own_words(denial.headers)):
@@ -98,6 +100,16 @@ def _denied_by(limit: RouteLimit) -> Response | None:
     return Response(b"" if request.method == "HEAD" else denial.body, denial.status, lines)
 
 
+def _own_answer(limit: RouteLimit, verdict: Verdict | None) -> Any:
+    """Of the limit's own `denied`, or of the middleware's unless the limit has words of its own."""
+    if limit.denied is not None:
+        return limit.denied(request, verdict)
+    denied = getattr(request.environ.get(MIDDLEWARE), "denied", None)
+    if denied is None or limit.has_body:
+        return None
+    return checked_answer(denied(EnvironRequest(request.environ), verdict))
+
+
 def _add_remembered(response: Response) -> Response:
     for name, value in lines_to_add(remembered(request.environ), response.headers.keys()):
         response.headers.add(name, value)
@@ -105,14 +117,24 @@ def _add_remembered(response: Response) -> Response:
 
 
 @request_finished.connect
-def _release_with_response(_: Any, response: Response, **__: Any) -> None:
+def _end_with_response(_: Any, response: Response, **__: Any) -> None:
     """The response that leaves: what the view returned may have been replaced by the app's `after_request`."""
+    _settle(response.status_code)
     for held in request.environ.pop(HELD, ()):
         response.call_on_close(held.release)
 
 
 @request_tearing_down.connect
-def _release_without_response(_: Any, **__: Any) -> None:
+def _end_without_response(_: Any, exc: BaseException | None = None, **__: Any) -> None:
     """None has left: the view or an `after_request` raised."""
+    if isinstance(exc, Exception):
+        _settle(500)
     for held in request.environ.pop(HELD, ()):
         held.release()
+
+
+def _settle(status: int) -> None:
+    """A middleware around the app sees the response by itself."""
+    admission: Admission | None = request.environ.get(ADMISSION)
+    if admission is not None and MIDDLEWARE not in request.environ:
+        admission.settle(status)

@@ -13,8 +13,9 @@ from litestar.types import Guard, Message, Scope
 
 from diana.core.verdict import Verdict
 from diana.middleware.answer import Denial, detail_of, seconds_without_header
-from diana.middleware.asgi import BEGINS_RESPONSE, TRY_AGAIN_LATER, ScopeRequest, not_twice
-from diana.middleware.at_hand import MIDDLEWARE
+from diana.middleware.asgi import TRY_AGAIN_LATER
+from diana.middleware.asgi_route import check_route, keep_response
+from diana.middleware.asgi_send import BEGINS_RESPONSE, not_twice
 from diana.middleware.route import RouteLimit, refuse_options, refuse_places
 from diana.middleware.told import remember, remembered
 from diana.middleware.view import ViewLimits, name_of_view, view_identity
@@ -63,18 +64,19 @@ def rate_limit(limit: str, **options: Any) -> Guard:
         connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler
     ) -> None:
         scope: Any = connection.scope
-        finders = getattr(scope.get(MIDDLEWARE), "finders", None)
         view = (connection.app, view_identity(handler.fn))
         counter = counters.get(view)
         if counter is None:
             counter = counters[view] = _counter(guard, connection.app, handler)
         own = limits.under(counter)
-        checked = await own.acheck(ScopeRequest(scope), connection, scope, finders)
+        checked = await check_route(own, connection, scope)
         remember(checked, scope)
         if checked.denial is None or checked.verdict is None:
             return
         if scope["type"] == "websocket":
             raise WebSocketException(detail="Too many requests", code=TRY_AGAIN_LATER)
+        if RateLimitExceeded in handler.resolve_exception_handlers():
+            keep_response(scope)
         raise RateLimitExceeded(checked.denial, checked.verdict)
 
     setattr(guard, IS_LIMIT, True)

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar, cast
 
 from diana.core.contracts import Client, Clock, Observer, Store
-from diana.core.errors import ConfigError
+from diana.core.errors import ConfigError, DianaError, shown
+from diana.core.limit import limits_from_spelling
 from diana.core.policy import Policy
 from diana.guard import AsyncGuard, Guard
+from diana.sources import is_url
+from diana.sources.rules import load_rules
 
 RULES_FILE = "diana.yaml"
+Rules = str | Path | Policy | Mapping[str, Any]
+"""Where the rules are, a Policy, or the rules themselves as a mapping."""
 
 Kind = TypeVar("Kind", Guard, AsyncGuard)
 
 
 def check_options(
     guard: Guard | AsyncGuard | None,
-    rules: str | Path | Policy | None,
+    rules: Rules | None,
     store: str | Store | Client | None,
     local_store: str | Store | None,
     clock: Clock | None,
@@ -32,14 +37,38 @@ def check_options(
 
 def open_guard(
     kind: type[Kind],
-    rules: str | Path | Policy | None,
+    rules: Rules | None,
     store: str | Store | Client | None,
     local_store: str | Store | None,
     clock: Clock | None,
     observers: Sequence[str | Observer],
 ) -> Kind:
-    """A guard of a policy, or of a file or URL, whose changes it follows."""
+    """A guard of a policy, of a mapping, or of a file or URL, whose changes it follows."""
+    options: dict[str, Any] = {"local_store": local_store, "clock": clock, "observers": observers}
     if isinstance(rules, Policy):
-        return kind(rules, store, local_store=local_store, clock=clock, observers=observers)
-    where = rules or RULES_FILE
-    return kind.from_file(where, store, local_store=local_store, clock=clock, observers=observers)
+        return kind(rules, store, **options)
+    where = RULES_FILE if rules is None else rules
+    if not isinstance(where, str | Path):
+        return kind(load_rules(cast("Any", where)), store, **options)
+    if isinstance(where, str) and _is_limit(where):
+        raise ConfigError(
+            f"rules= must be a rules file, a mapping or a Policy (got {shown(where)}, a limit); "
+            'write rules={"url": "/", "rules": [{"actor": "ip", "unit": "minute", "rpu": 100}]}'
+        )
+    try:
+        return kind.from_file(where, store, **options)
+    except ConfigError as error:
+        if is_url(where) or Path(where).is_absolute() or Path(where).exists():
+            raise
+        raise ConfigError(
+            f"{error}; a relative path is looked for in the folder in which the server was started: "
+            f"write rules=Path(__file__).with_name({Path(where).name!r}) or an absolute path"
+        ) from None
+
+
+def _is_limit(text: str) -> bool:
+    try:
+        limits_from_spelling(text)
+    except DianaError:
+        return False
+    return not Path(text).exists()

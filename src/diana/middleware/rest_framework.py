@@ -20,7 +20,7 @@ from diana.core.errors import ConfigError
 from diana.core.verdict import Verdict
 from diana.middleware.answer import Fields
 from diana.middleware.django import LISTS
-from diana.middleware.django_view import check_request, look_at_request
+from diana.middleware.django_view import check_request, has_middleware, look_at_request
 from diana.middleware.fields import seconds_to_retry
 from diana.middleware.identity import Finder
 from diana.middleware.route import RouteLimit, refuse_options, refuse_places
@@ -77,6 +77,11 @@ class RateLimitThrottle(BaseThrottle):  # type: ignore[misc]  # it comes without
         asked = request._request
         throttling = _Throttling.of(asked, view)
         limit = cls._limits.under(throttling.counter(cls))
+        if limit.sees_status and limit.enabled and not has_middleware(asked):
+            raise ConfigError(
+                "charge_on= of a throttle needs the status of the response, which only the middleware sees; "
+                f"add diana.django.RateLimitMiddleware to MIDDLEWARE, or {LIMIT_THE_VIEW}"
+            )
         if throttling.is_denied:  # all or nothing: behind a denial nothing is charged
             checked = look_at_request(limit, asked, request)
         else:

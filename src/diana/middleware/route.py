@@ -4,7 +4,8 @@ It counts where the middleware around the app counts: in its store if the limit 
 decorated view's own), else in its local one; with its namespace, `identity`, `missing`, `response`, clock and observers. Without a
 middleware it counts in this process, or in a `store` of its own.
 
-Several on one route are all or nothing: what earlier ones charged is given back when a later one denies.
+Several on one route are all or nothing, together with the middlewares around the app: if one denies, what the others charged is refunded
+(`admission.py`).
 """
 
 from __future__ import annotations
@@ -27,8 +28,16 @@ from diana.core.policy import Answer, Policy, Settings
 from diana.core.request import Request
 from diana.core.verdict import Verdict
 from diana.guard import AsyncGuard, Guard
+from diana.middleware.admission import (
+    Admission,
+    AnyGuard,
+    Charged,
+    RouteDenial,
+    admission_of,
+    see_status,
+)
 from diana.middleware.answer import Answers, Denial, Fields
-from diana.middleware.at_hand import CHARGED, MIDDLEWARE, VERDICT, Denied, checked_denied
+from diana.middleware.at_hand import MIDDLEWARE, VERDICT, Denied, checked_denied
 from diana.middleware.by_request import RequestFunctions
 from diana.middleware.delay import WAITING, deny_instead
 from diana.middleware.identity import Finder, Finders, afind, find
@@ -42,7 +51,7 @@ CLASSIC_STATUS = Answer().status
 
 DEFAULT_ALGO = "TB"
 ANY_LIMIT = "1/minute"
-"""Where a function says it: only its place is taken."""
+"""Where a function says it: for requests with which the function fails."""
 
 _unnamed = count(1)
 
@@ -89,8 +98,8 @@ class RouteLimit:
     """`limit` is spelled `5/minute`, or several as `5/second; 100/hour`.
 
     `actor` is spelled as in a rules file (`ip`, `header X-Api-Key`, a list of them), or a function of the framework's request.
-    `limit`, `allow` (true: left alone) and `cost` may be functions of it too. `counter` is the name it counts under if there is no
-    `name`: the view's.
+    `limit`, `allow` (true: left alone) and `cost` may be functions of it too. If one raises, the request is limited by `base_limit`, is not
+    left alone, or is charged 1. `counter` is the name it counts under if there is no `name`: the view's.
     """
 
     def __init__(
@@ -114,24 +123,25 @@ class RouteLimit:
         observers: Sequence[str | Observer] = (),
         denied: Denied | None = None,
         enabled: bool = True,
+        base_limit: str | None = None,
         **algorithm_options: Any,
     ) -> None:
         if store is not None and name is None and counter is None:
             raise ConfigError("others count in this store too; give the limit a name=")
-        if "charge_on" in algorithm_options:
-            raise ConfigError(
-                "a route's limit does not see the answer's status; write charge_on in a rules file, for the middleware"
-            )
         if callable(limit) and name is None:
             raise ConfigError(
                 "a limit that is a function has no spelling of its own; give it a name="
+            )
+        if base_limit is not None and not callable(limit):
+            raise ConfigError(
+                f"base_limit= is for a limit that is a function, when it fails (got limit {limit!r}); remove it"
             )
         self.enabled = enabled
         self.functions = RequestFunctions(limit=limit, allow=allow, cost=cost)
         self.denied = checked_denied(denied)
         self.finder = actor if callable(actor) else None
         spelled = "account" if callable(actor) else actor
-        self._limit = ANY_LIMIT if callable(limit) else limit
+        self._limit = (base_limit or ANY_LIMIT) if callable(limit) else limit
         self._name = name
         self._named = name is not None or counter is not None
         self._counter = name or counter or f"route {next(_unnamed)}"
@@ -147,6 +157,9 @@ class RouteLimit:
         self._missing, self._scope, self._proxies = missing, scope, trusted_proxies
         self._status, self._headers, self._body = status, headers, body
         self.has_body = body is not None
+        self.sees_status = algorithm_options.get("charge_on") is not None
+        if self.sees_status:
+            see_status()
         self._apart = store is not None or clock is not None or bool(observers)
         policy = self._policy(Settings(), store is not None)
         guard = (
@@ -179,21 +192,18 @@ class RouteLimit:
         request.identities = {kind: find(finder, subject) for kind, finder in needed.items()}
         if self.functions:
             request.found = self.functions.find(asked)
+        admission = self._begin(request, context)
         waits = counting.guard.policy.waits
         verdict = (counting.guard.wait if waits else counting.guard.check)(request)
         context[VERDICT] = verdict
         request.detach()
-        charged: list[tuple[Guard, Verdict, Held | None]] = context.setdefault(CHARGED, [])
         if not verdict.allowed:
-            while charged:
-                guard, earlier, places = charged.pop()
-                guard.refund(earlier)
-                if places is not None:
-                    places.release()
-            return Checked(verdict, counting.answers.denial(verdict), [])
-        held = counting.guard.held(verdict) if verdict.match.holds else None
-        charged.append((counting.guard, verdict, held))
+            admission.refund()
+            return self._denied(counting, verdict, admission)
+        charged = admission.add(self._home(counting, context), verdict)
+        held = charged.held = counting.guard.held(verdict) if verdict.match.holds else None
         if verdict.delay:
+            admission.report_wait()
             counting.timer.sleep(verdict.delay)
         return Checked(verdict, None, counting.answers.fields(verdict), held)
 
@@ -233,26 +243,38 @@ class RouteLimit:
         request.identities = {kind: await afind(finder, subject) for kind, finder in needed.items()}
         if self.functions:
             request.found = await self.functions.afind(asked)
+        admission = self._begin(request, context)
         guard = counting.aguard
         verdict = await (guard.wait if guard.policy.waits else guard.check)(request)
         if verdict.delay and WAITING.is_full:
             await guard.refund(verdict)
-            verdict = deny_instead(verdict)
+            denied = deny_instead(verdict)
+            if admission.report is not None:
+                admission.report.replace(verdict, denied)
+            verdict = denied
         context[VERDICT] = verdict
         request.detach()
-        charged: list[tuple[AsyncGuard, Verdict, Held | None]] = context.setdefault(CHARGED, [])
         if not verdict.allowed:
-            while charged:
-                earlier_guard, earlier, places = charged.pop()
-                await earlier_guard.refund(earlier)
-                if places is not None:
-                    places.release()
-            return Checked(verdict, counting.answers.denial(verdict), [])
-        held = guard.held(verdict) if verdict.match.holds else None
-        charged.append((guard, verdict, held))
+            await admission.arefund()
+            return self._denied(counting, verdict, admission)
+        charged = admission.add(self._home(counting, context), verdict)
+        held = charged.held = guard.held(verdict) if verdict.match.holds else None
         if verdict.delay:
-            await _delay(counting, verdict)
+            admission.report_wait()
+            await _delay(counting, charged)
         return Checked(verdict, None, counting.answers.fields(verdict), held)
+
+    def _begin(self, request: Request, context: MutableMapping[str, Any]) -> Admission:
+        admission = admission_of(context)
+        if admission.report is not None:
+            request.report = admission.report
+        return admission
+
+    def _denied(self, counting: _Counting, verdict: Verdict, admission: Admission) -> Checked:
+        denial = counting.answers.denial(verdict)
+        if self.denied is None and not self.has_body:
+            admission.route_denial = RouteDenial(verdict, denial)
+        return Checked(verdict, denial, [])
 
     def _needed(
         self, counting: _Counting, request: Request, finders: Finders | None
@@ -267,7 +289,7 @@ class RouteLimit:
             return None
         if middleware is None or self._apart:
             return self._own
-        guard: Guard | AsyncGuard = getattr(middleware, "aguard", None) or middleware.guard
+        guard = _guard_of(middleware)
         counting = self._shared.get(guard)
         settings = guard.policy.settings
         if counting is None or counting.settings is not settings:
@@ -276,6 +298,10 @@ class RouteLimit:
                 beside = Guard.beside(guard, self._policy(settings, elsewhere))
                 counting = self._shared[guard] = self._counting(settings, beside)
         return counting
+
+    def _home(self, counting: _Counting, context: MutableMapping[str, Any]) -> AnyGuard:
+        """The guard that opened the stores: it refunds and settles."""
+        return counting.guard if counting is self._own else _guard_of(context[MIDDLEWARE])
 
     def _counting(self, settings: Settings, guard: Guard) -> _Counting:
         policy = guard.policy
@@ -343,10 +369,16 @@ def _here() -> Guard:
     return Guard(Policy([]), "memory://")
 
 
-async def _delay(counting: _Counting, verdict: Verdict) -> None:
+def _guard_of(middleware: Any) -> AnyGuard:
+    guard: AnyGuard = getattr(middleware, "aguard", None) or middleware.guard
+    return guard
+
+
+async def _delay(counting: _Counting, charged: Charged) -> None:
     try:
         with WAITING.place():
-            await counting.timer.asleep(verdict.delay)
+            await counting.timer.asleep(charged.verdict.delay)
     except BaseException:
-        await counting.aguard.refund(verdict)
+        charged.is_final = True
+        await counting.aguard.refund(charged.verdict)
         raise

@@ -16,19 +16,19 @@ from starlette.websockets import WebSocket
 from diana.core.errors import ConfigError
 from diana.core.verdict import Verdict
 from diana.middleware.answer import Denial, Fields
-from diana.middleware.asgi import (
+from diana.middleware.asgi import TRY_AGAIN_LATER
+from diana.middleware.asgi_request import App, Message, Receive, Scope, Send
+from diana.middleware.asgi_route import check_route, denied_of, keep_response
+from diana.middleware.asgi_send import (
     BEGINS_RESPONSE,
     SINGLE,
-    TRY_AGAIN_LATER,
-    Message,
-    Scope,
-    ScopeRequest,
-    Send,
+    own_answer,
+    send_beside,
     send_with,
 )
-from diana.middleware.at_hand import MIDDLEWARE, Denied, beside_own_words
+from diana.middleware.at_hand import Denied, beside_own_words
 from diana.middleware.holding import send_and_release
-from diana.middleware.route import Checked, RouteLimit
+from diana.middleware.route import RouteLimit
 from diana.middleware.told import remember, remembered
 from diana.middleware.view import ViewLimits, marked
 from diana.places import Held
@@ -51,15 +51,13 @@ def rate_limit(limit: str, **options: Any) -> Callable[[F], F]:
         @wraps(endpoint)
         async def limited(*args: Any, **kwargs: Any) -> Any:
             connection = _connection(args, kwargs)
-            checked = await check_connection(route_limit, connection)
+            checked = await check_route(route_limit, connection, connection.scope)
             is_outermost = remember(checked, connection.scope)
             if checked.denial is not None and checked.verdict is not None:
                 if isinstance(connection, WebSocket):
                     await connection.close(TRY_AGAIN_LATER, "Too many requests")
                     return None
-                return await response_from_denial(
-                    checked.denial, route_limit.denied, connection, checked.verdict
-                )
+                return await answer_denied(route_limit, checked.denial, connection, checked.verdict)
             held = checked.held
             try:
                 if iscoroutinefunction(endpoint):
@@ -79,10 +77,12 @@ def rate_limit(limit: str, **options: Any) -> Callable[[F], F]:
     return decorate
 
 
-async def check_connection(limit: RouteLimit, connection: HTTPConnection) -> Checked:
-    scope = connection.scope
-    finders = getattr(scope.get(MIDDLEWARE), "finders", None)
-    return await limit.acheck(ScopeRequest(scope), connection, scope, finders)
+async def answer_denied(
+    limit: RouteLimit, denial: Denial, connection: HTTPConnection, verdict: Verdict
+) -> Response:
+    keep_response(connection.scope)
+    denied = denied_of(limit, connection.scope)
+    return await response_from_denial(denial, denied, connection, verdict)
 
 
 async def response_from_denial(
@@ -91,17 +91,29 @@ async def response_from_denial(
     """The application's own answer, or Diana's."""
     status, fields, body = denial
     if denied is not None:
-        own = denied(connection, verdict)
-        own = await own if isinstance(own, Awaitable) else own
-        if own is not None:
+        own = await own_answer(denied, connection, verdict)
+        if isinstance(own, Response):
             names = {name for name, _ in own.raw_headers}
             own.raw_headers += [
                 field for field in beside_own_words(fields) if field[0] not in names
             ]
-            return cast("Response", own)
+            return own
+        if own is not None:
+            return cast("Response", _AnsweringApp(own, fields))
     response = Response(b"" if connection.scope.get("method") == "HEAD" else body, status)
     response.raw_headers = list(fields)
     return response
+
+
+class _AnsweringApp:
+    """An ASGI app that answers a denied request, with the header lines that it lacks. It is sent as a Response is."""
+
+    def __init__(self, app: App, fields: Fields) -> None:
+        self._app = app
+        self._fields = beside_own_words(fields)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._app(scope, receive, send_beside(self._fields, send))
 
 
 def add_fields(fields: Fields, response: Response) -> None:
@@ -157,7 +169,7 @@ def _limit_class(kind: type, limit: RouteLimit) -> type:
             connection: HTTPConnection = WebSocket(self.scope, self.receive, self.send)
         else:
             connection = Request(self.scope, self.receive)
-        checked = await check_connection(limit, connection)
+        checked = await check_route(limit, connection, connection.scope)
         if remember(checked, connection.scope) and checked.denial is None:
             self.send = _send_remembered(connection.scope, self.send)
         if checked.denial is None or checked.verdict is None:
@@ -170,9 +182,7 @@ def _limit_class(kind: type, limit: RouteLimit) -> type:
         elif isinstance(connection, WebSocket):
             await connection.close(TRY_AGAIN_LATER, "Too many requests")
         else:
-            response = await response_from_denial(
-                checked.denial, limit.denied, connection, checked.verdict
-            )
+            response = await answer_denied(limit, checked.denial, connection, checked.verdict)
             await response(self.scope, self.receive, self.send)
 
     kind.dispatch = limited  # type: ignore[method-assign]

@@ -10,6 +10,7 @@ from threading import Lock
 from typing import Any, Generic, TypeVar
 from weakref import ref
 
+from diana.core.errors import ConfigError
 from diana.middleware.route import RouteLimit
 from diana.stores import open_store
 
@@ -42,6 +43,11 @@ class ViewLimits(Generic[Kind]):
     """A limit counts under the view's module and name, which other processes know as well; or under `name`, with all of that name."""
 
     def __init__(self, kind: type[Kind], limit: str, options: dict[str, Any]) -> None:
+        if callable(limit) and options.get("name") is None:
+            raise ConfigError(
+                '@rate_limit needs a limit; write @rate_limit("100/minute"), or, if a function says what the limit is, '
+                "also a name: @rate_limit(limit_of, name=...)"
+            )
         self._kind = kind
         self._limit = limit
         self._options = options

@@ -1,11 +1,15 @@
-"""Several worker processes of one server, each with counters of its own: `rpu: 10` under `gunicorn -w 4` lets 40 pass. One of them says so.
+"""Several worker processes of one server, each with counters of its own: `rpu: 10` under `gunicorn -w 4` lets 40 pass. One of them warns.
 
-Workers know nothing of each other, and each server tells their number in its own way, or not at all. But they are children of one process
-and serve the same rules; so each takes a name made of both, as a socket without a file, which the kernel frees when the process
-ends. The one that finds the first name taken and takes the second is the second worker, and warns; later ones say nothing.
+Workers know nothing of each other, and each server reports their number in its own way, or not at all. But the workers of a server accept
+connections at one address, are children of one process, and have the same rules. So each worker takes a name made of the three, as a socket
+without a file, which the kernel frees when the process ends. The worker that finds the first name taken and takes the second is the second
+worker, and warns; later ones are silent.
 
-Rejected: reading the command line (`-c` and `uvicorn.run(workers=)` are not in it) and `wsgi.multiprocess` (only in requests, only WSGI,
-and all workers would warn).
+Servers that one shell, supervisor or test has started are children of one process, too, but each has an address of its own. Where no socket
+listens yet, the server is looked at again at the first request.
+
+Rejected: the parent process alone (unrelated servers have it in common), the command line (`-c` and `uvicorn.run(workers=)` are not in it)
+and `wsgi.multiprocess` (only in requests, only WSGI, and all workers would warn).
 """
 
 from __future__ import annotations
@@ -14,7 +18,9 @@ import logging
 import os
 import socket
 import sys
+from hashlib import sha256
 from threading import Lock
+from weakref import WeakSet
 
 from diana.guard import AsyncGuard, Guard
 
@@ -23,30 +29,41 @@ log = logging.getLogger("diana")
 _lock = Lock()
 _taken: dict[str, list[socket.socket]] = {}
 """By name, in this process."""
-after_fork = False
-"""A server that loads the app before it forks (gunicorn --preload) has no workers yet when the middleware is made."""
+is_undecided = False
+"""Whether the first request has to look: a server may load the app before it forks (gunicorn --preload), or before it listens."""
+
+
+_guards: WeakSet[Guard | AsyncGuard] = WeakSet()
+"""Of the middlewares of this process."""
 
 
 def warn_of_several_workers(guard: Guard | AsyncGuard) -> None:
     """Once per process and rules: take a name, and warn if this is the second process that does."""
+    global is_undecided
+    # Tests run in several processes too, and serve no clients.
+    if not sys.platform.startswith("linux") or "pytest" in sys.modules:
+        return
+    _guards.add(guard)
+    if not _look(guard):
+        is_undecided = True
+
+
+def look_again() -> None:
+    """At the first request, for middlewares that were made before this process was forked or listened."""
+    global is_undecided
+    is_undecided = False
+    for guard in list(_guards):
+        _look(guard)
+
+
+def _look(guard: Guard | AsyncGuard) -> bool:
+    """False if this process listens nowhere yet."""
     policy = guard.policy
     rules = [rule for rule in policy.rules if rule.scope == "local" or not guard.has_shared_store]
     if not rules or guard.counts_for_machine:
-        return
-    # Tests run in several processes too, and serve nobody.
-    if not sys.platform.startswith("linux") or "pytest" in sys.modules:
-        return
-    name = f"diana-{os.getuid()}-{os.getppid()}-{policy.version}"
-    with _lock:
-        if name in _taken:
-            return
-        _taken[name] = []
-        for place in (1, 2):
-            if _takes(name, place):
-                break
-        else:
-            return
-    if place == 2:
+        return True
+    addresses = listening_addresses()
+    if 2 in [_place_at(address, policy.version) for address in addresses]:
         rule = rules[0]
         log.warning(
             "several worker processes serve these rules, and each counts by itself: rule %r lets %d pass in every one of them; "
@@ -55,14 +72,33 @@ def warn_of_several_workers(guard: Guard | AsyncGuard) -> None:
             rule.name,
             rule.rpu,
         )
+    return bool(addresses)
 
 
-def warn_after_fork(guard: Guard | AsyncGuard) -> None:
-    """For a worker whose middleware was made before it was forked: when it starts, or at its first request."""
-    global after_fork
-    if after_fork:
-        after_fork = False
-        warn_of_several_workers(guard)
+def listening_addresses() -> set[str]:
+    """Where this process accepts connections."""
+    found = set()
+    for number in os.listdir("/proc/self/fd"):
+        try:
+            if not os.readlink(f"/proc/self/fd/{number}").startswith("socket:"):
+                continue
+            with socket.socket(fileno=os.dup(int(number))) as opened:
+                if opened.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+                    found.add(f"{opened.family} {opened.getsockname()!r}")
+        except OSError:
+            continue  # closed meanwhile
+    return found
+
+
+def _place_at(address: str, version: str) -> int | None:
+    """1 for the first worker at this address, 2 for the second; None if this process has a place, or for all others."""
+    told = sha256(f"{os.getppid()} {address} {version}".encode()).hexdigest()[:32]
+    name = f"diana-{os.getuid()}-{told}"
+    with _lock:
+        if name in _taken:
+            return None
+        _taken[name] = []
+        return next((place for place in (1, 2) if _takes(name, place)), None)
 
 
 def _takes(name: str, place: int) -> bool:
@@ -78,9 +114,9 @@ def _takes(name: str, place: int) -> bool:
 
 def _forget_in_child() -> None:
     """The parent's names stay the parent's. Not taken anew at once: not every child is a worker."""
-    global after_fork, _lock
+    global is_undecided, _lock
     _lock = Lock()
-    after_fork = bool(_taken)
+    is_undecided = is_undecided or bool(_taken)
     for sockets in _taken.values():
         for taken in sockets:
             taken.close()

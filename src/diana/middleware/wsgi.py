@@ -8,27 +8,34 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
 from http import HTTPStatus
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from diana.core.contracts import Client, Clock, Observer, Store
-from diana.core.policy import Policy
 from diana.core.request import Request, one_of
 from diana.core.verdict import Verdict
 from diana.guard import Guard
+from diana.middleware import admission as admissions
 from diana.middleware import workers
+from diana.middleware.admission import (
+    ADMISSION,
+    Admission,
+    Charged,
+    admission_of,
+    report_of,
+)
 from diana.middleware.answer import Answers, Fields
 from diana.middleware.at_hand import (
     MIDDLEWARE,
     VERDICT,
     Denied,
     beside_own_words,
+    checked_answer,
     checked_denied,
 )
 from diana.middleware.identity import Finder, Finders, find
 from diana.middleware.inside import leave_after
-from diana.middleware.opening import check_options, open_guard
+from diana.middleware.opening import Rules, check_options, open_guard
 from diana.middleware.wsgi_body import BodyWithEnd
 from diana.middleware.wsgi_outcome import pass_by_outcome
 from diana.waiting import Timer
@@ -117,14 +124,14 @@ class RateLimitMiddleware:
     """`app.wsgi_app = RateLimitMiddleware(app.wsgi_app, rules="diana.yaml")` for Flask; around any WSGI app.
 
     `account`, `device` and `tier` are functions of a `Request` that has the `environ` too; `denied` is one of that request and the
-    verdict, and gives a WSGI app, such as a Response of Flask. The app finds the verdict as `environ["diana"]`. `close()` closes what it
-    opened; a `guard` is closed by its owner.
+    verdict, and gives a WSGI app, such as a Response of Flask. The app finds the verdict as `environ["diana.verdict"]`. `close()` closes
+    what it opened; a `guard` is closed by its owner.
     """
 
     def __init__(
         self,
         app: App,
-        rules: str | Path | Policy | None = None,
+        rules: Rules | None = None,
         *,
         guard: Guard | None = None,
         account: Finder | None = None,
@@ -139,6 +146,7 @@ class RateLimitMiddleware:
     ) -> None:
         self.app = app
         self.enabled = enabled
+        self.denied = checked_denied(denied)
         self._owned = enabled and guard is None
         if not enabled:
             return
@@ -146,7 +154,6 @@ class RateLimitMiddleware:
         self.finders = Finders(account, device, tier)
         self.finders.require_sync()
         self._finders = self.finders if self.finders else None
-        self._denied = checked_denied(denied)
         self.guard = guard or open_guard(Guard, rules, store, local_store, clock, observers)
         workers.warn_of_several_workers(self.guard)
         self._timer = Timer(self.guard.clock)
@@ -158,8 +165,26 @@ class RateLimitMiddleware:
             return self.app(environ, start_response)
         request = EnvironRequest(environ)
         guard = self.guard
-        if workers.after_fork:
-            workers.warn_after_fork(guard)
+        if workers.is_undecided:
+            workers.look_again()
+        if not guard.is_observed:
+            return self._decide(request, environ, start_response)
+        request.report, is_own = report_of(environ)
+        if not is_own:
+            return self._decide(request, environ, start_response)
+        report = request.report
+        try:
+            answer = self._decide(request, environ, start_response)
+        except BaseException:
+            report.send()
+            raise
+        # An app may begin its response with the first piece only.
+        return answer if report.is_sent else BodyWithEnd(answer, report.send)
+
+    def _decide(
+        self, request: EnvironRequest, environ: Environ, start_response: StartResponse
+    ) -> Iterable[bytes]:
+        guard = self.guard
         if self._finders is not None:
             needed = self._finders.needed(guard.policy, request)
             request.identities = {kind: find(finder, request) for kind, finder in needed.items()}
@@ -168,21 +193,16 @@ class RateLimitMiddleware:
         environ[VERDICT] = verdict
         self._answers = answers = self._answers.of(policy)
         if not verdict.allowed:
-            status, headers, body = answers.denial(verdict)
-            own = None if self._denied is None else self._denied(request, verdict)
-            request.detach()
-            if own is not None:
-                answered: Iterable[bytes] = own(environ, _start_beside(headers, start_response))
-                return answered
-            start_response(status_line(status), lines_from_fields(headers))
-            return [] if request.method == "HEAD" else [body]
+            return self._refuse(request, environ, start_response, verdict, answers)
         request.detach()
-        held = guard.held(verdict) if verdict.match.holds else None
+        admission = admission_of(environ)
+        charged = admission.add(guard, verdict)
+        held = charged.held = guard.held(verdict) if verdict.match.holds else None
         activity = guard.activity
         if activity is not None:
             activity.enter()
         try:
-            answer = self._let_in(environ, start_response, verdict, answers)
+            answer = self._let_in(environ, start_response, admission, charged, answers)
         except BaseException:
             if activity is not None:
                 activity.leave()
@@ -193,17 +213,47 @@ class RateLimitMiddleware:
             answer = leave_after(answer, environ, activity)
         return answer if held is None else BodyWithEnd(answer, held.release)
 
-    def _let_in(
-        self, environ: Environ, start_response: StartResponse, verdict: Verdict, answers: Answers
+    def _refuse(
+        self,
+        request: EnvironRequest,
+        environ: Environ,
+        start_response: StartResponse,
+        verdict: Verdict,
+        answers: Answers,
     ) -> Iterable[bytes]:
+        admission: Admission | None = environ.get(ADMISSION)
+        if admission is not None:
+            admission.refund()  # what a middleware around this one charged
+            if admission.report is not None:
+                admission.report.send()
+        status, headers, body = answers.denial(verdict)
+        own = None if self.denied is None else checked_answer(self.denied(request, verdict))
+        request.detach()
+        if own is not None:
+            answered: Iterable[bytes] = own(environ, _start_beside(headers, start_response))
+            return answered
+        start_response(status_line(status), lines_from_fields(headers))
+        return [] if request.method == "HEAD" else [body]
+
+    def _let_in(
+        self,
+        environ: Environ,
+        start_response: StartResponse,
+        admission: Admission,
+        charged: Charged,
+        answers: Answers,
+    ) -> Iterable[bytes]:
+        verdict = charged.verdict
         if verdict.delay:
+            admission.report_wait()
             self._timer.sleep(verdict.delay)
         fields = answers.fields(verdict)
-        start = _start_with(fields, start_response) if fields else start_response
-        if verdict.match.by_outcome:
-            guard = self.guard
+        start = start_response
+        if fields or admission.report is not None:
+            start = _start_admitted(fields, start_response, admission, charged)
+        if verdict.match.by_outcome or admissions.routes_see_status:
             return pass_by_outcome(
-                self.app, environ, start, lambda status: guard.settle_later(verdict, status=status)
+                self.app, environ, start, lambda status: admission.settle(status, charged)
             )
         return self.app(environ, start)
 
@@ -252,10 +302,17 @@ def _start_beside(fields: Fields, start_response: StartResponse) -> StartRespons
     return start
 
 
-def _start_with(fields: Fields, start_response: StartResponse) -> StartResponse:
-    """`start_response` that adds header lines to the app's own."""
+def _start_admitted(
+    fields: Fields, start_response: StartResponse, admission: Admission, charged: Charged
+) -> StartResponse:
+    """`start_response` that adds the header lines of the middleware to the app's own. If a limit on the route has denied the request, they
+    are no longer true."""
 
     def start(status: str, headers: list[tuple[str, str]], *exc_info: Any) -> Any:
-        return start_response(status, [*headers, *lines_to_add(fields, dict(headers))], *exc_info)
+        if admission.report is not None:
+            admission.report.send()
+        if fields and not charged.is_refunded:
+            headers = [*headers, *lines_to_add(fields, dict(headers))]
+        return start_response(status, headers, *exc_info)
 
     return start

@@ -4,6 +4,7 @@
     diana_decisions_total{rule, outcome}   allowed, denied, shadow_denied; a request is decided by several rules
     diana_degraded_decisions_total{rule}   made here because the store was out of reach
     diana_identity_errors_total{rule}      finding who asks failed; counted as if there were no identity
+    diana_function_errors_total{rule, function}   a cost=, limit= or allow= in code failed; decided as if it were not there
     diana_shed_requests_total{factor, level}   rejected because of load; level counts from 1
     diana_shed_factor_value{factor}        smoothed, as it is now; absent while it cannot be measured
     diana_shed_factor_level{factor}        the level that it is at; 0 is none
@@ -40,6 +41,7 @@ class PrometheusObserver:
             metrics = _metrics[registry] = Metrics(registry)
         self._decisions, self._degraded = metrics.decisions, metrics.degraded
         self._identity_errors = metrics.identity_errors
+        self._function_errors = metrics.function_errors
         self._stores = metrics.stores
         self._shed, self._factors = metrics.shed, metrics.factors
         self._told = {
@@ -47,6 +49,14 @@ class PrometheusObserver:
             for allowed in (True, False)
         }
         self._told_shed = metrics.requests.labels("shed")
+        self._metrics = metrics
+
+    def __eq__(self, other: object) -> bool:
+        """Two of one registry count the same, so a request that both observe is counted once."""
+        return isinstance(other, PrometheusObserver) and other._metrics is self._metrics
+
+    def __hash__(self) -> int:
+        return id(self._metrics)
 
     def __call__(self, request: Request, verdict: Verdict) -> None:  # noqa: ARG002
         if verdict.shed is not None:
@@ -60,6 +70,8 @@ class PrometheusObserver:
                 self._degraded.labels(rule.name).inc()
         for name in verdict.identity_errors:
             self._identity_errors.labels(name).inc()
+        for rule_name, function in verdict.function_errors:
+            self._function_errors.labels(rule_name, function).inc()
 
     def watch(self, counts: Callable[[], Mapping[str, int]]) -> None:
         """The store's own counters, read when they are asked for."""
@@ -107,6 +119,12 @@ class Metrics:
             "diana_identity_errors",
             "Requests whose identity could not be found out, because finding it failed.",
             ["rule"],
+            registry=registry,
+        )
+        self.function_errors = Counter(
+            "diana_function_errors",
+            "Functions of the application that failed while a request was checked.",
+            ["rule", "function"],
             registry=registry,
         )
         self.stores: list[Callable[[], Mapping[str, int]]] = []

@@ -63,7 +63,8 @@ class FileSource:
             self._lost = True
             inside = error.filename and Path(error.filename).parent == self._path
             shown = self._shown / Path(error.filename).name if inside else self._shown
-            raise SourceError(f"{shown}: cannot be read: {error.strerror}") from None
+            where = "" if self._shown.is_absolute() else f" (as {self._path})"
+            raise SourceError(f"{shown}: cannot be read: {error.strerror}{where}") from None
         self._lost = False
         return _edition(text)
 
