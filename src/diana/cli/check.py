@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from diana.cli.output import echo_json, format_option
+from diana.cli.output import echo_json, format_option, say, styled
 from diana.core.errors import ConfigError
 from diana.sources.places.file import FileSource
 from diana.sources.rules import is_status_written, load_rules
@@ -38,7 +38,7 @@ def check(files: tuple[str, ...], form: str, strict: bool) -> None:
         for report in reports:
             _say(report)
         for note in status_notes(reports):
-            click.echo(note)
+            say(note)
     sys.exit(max(_code(report, strict) for report in reports))
 
 
@@ -85,12 +85,12 @@ def _say(report: dict[str, Any]) -> None:
             where = (
                 f"{one.get('file', file)}:{one['line']}:{one['column']}: " if one["line"] else ""
             )
-            colour = "red" if kind == "mistakes" else "yellow"
-            click.echo(click.style(where, fg=colour) + "".join([*said, one["message"]]))
+            color = "red" if kind == "mistakes" else "yellow"
+            say(styled(where, color), "".join([*said, one["message"]]))
     mistakes, warnings = len(report["mistakes"]), len(report["warnings"])
     counts = [_counted(mistakes, "mistake")] if mistakes else [_counted(report["rules"], "rule")]
     counts += [_counted(warnings, "warning")] if warnings else []
-    click.secho(f"{file}: {', '.join(counts)}", fg="red" if mistakes else "green")
+    say(styled(f"{file}: {', '.join(counts)}", "red" if mistakes else "green"))
 
 
 def status_notes(reports: list[dict[str, Any]]) -> list[str]:

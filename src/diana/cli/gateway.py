@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 
+from diana.cli.output import say, say_text
 from diana.core.contracts import Observer
 from diana.core.duration import micros_from_spelling
 from diana.core.errors import ConfigError, SourceError, StoreError
@@ -234,7 +235,7 @@ def gateway(
             closing.close()  # to follow rules and to count is the workers' business
             if not Supervisor(asdict(options), listening, workers, grace, announce).run():
                 raise click.ClickException("the workers did not start")
-    click.echo("Stopped.")
+    say("Stopped.")
 
 
 def _local_store(
@@ -295,17 +296,17 @@ def _told(error: ConfigError, rules: str) -> str:
 def _introduce(policy: Policy, address: str, upstream: str, workers: int) -> None:
     rules, filters = policy.rules, policy.settings.filters
     among = "" if workers == 1 else f", with {workers} workers"
-    click.echo(f"Diana listens on {address} and forwards to {upstream}{among}.")
-    click.echo(f"{len(rules)} rule{'' if len(rules) == 1 else 's'}:")
+    say(f"Diana listens on {address} and forwards to {upstream}{among}.")
+    say(f"{len(rules)} rule{'' if len(rules) == 1 else 's'}:")
     for rule in rules:
-        click.echo(f"  {rule}")
+        say(f"  {rule}")
     if filters:
-        click.echo(f"Filters behind them: {', '.join(line.name for line in filters)}")
+        say(f"Filters behind them: {', '.join(line.name for line in filters)}")
     if upstream == "a sample service":
-        click.echo(TRY.format(address=address))
+        say_text(TRY.format(address=address))
         if any(rule.url.spelling == "/search" for rule in rules):
-            click.echo(TRY_SEARCHES.format(address=address))
-    click.echo("Stop with Ctrl-C.")
+            say_text(TRY_SEARCHES.format(address=address))
+    say("Stop with Ctrl-C.")
     sys.stdout.flush()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from diana.cli.output import echo_json, format_option
+from diana.cli.output import echo_json, format_option, say
 from diana.core.errors import ConfigError
 
 
@@ -43,5 +43,5 @@ def nodes(url: str, namespace: str | None, form: str) -> None:
         leases = (
             f"  holds {node.held} of {node.leased} leased, used {node.used}" if node.leased else ""
         )
-        click.echo(f"{node.id}  {node.host}  pid {node.pid}{weight}  {heard}{leases}")
-    click.echo(f"{len(found)} node{'' if len(found) == 1 else 's'}")
+        say(f"{node.id}  {node.host}  pid {node.pid}{weight}  {heard}{leases}")
+    say(f"{len(found)} node{'' if len(found) == 1 else 's'}")

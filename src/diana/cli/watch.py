@@ -16,7 +16,7 @@ from diana.cli.centre import (
     json_of_difference,
     say_difference,
 )
-from diana.cli.output import echo_json_line, format_option
+from diana.cli.output import echo_json_line, format_option, say, styled
 from diana.core.errors import ConfigError, SourceError
 from diana.core.policy import Policy
 from diana.sources.following.live import LiveRules
@@ -64,15 +64,16 @@ class Report(Protocol):
 
 class TextReport:
     def rules(self, old: Policy | None, new: Policy) -> None:
-        click.echo(f"{_now():%H:%M:%S} {count_of(new)}, version {new.version}")
+        say(f"{_now():%H:%M:%S} {count_of(new)}, version {new.version}")
         if old is not None:
             say_difference(old, new)
 
     def problems(self, problems: tuple[Problem, ...]) -> None:
         for problem in problems:
-            click.secho(f"{_now():%H:%M:%S} {problem.message}", fg="red")
+            for line in f"{_now():%H:%M:%S} {problem.message}".split("\n"):
+                say(styled(line, "red"))
         if not problems:
-            click.secho(f"{_now():%H:%M:%S} all is well again", fg="green")
+            say(styled(f"{_now():%H:%M:%S} all is well again", "green"))
 
 
 class JsonReport:

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from diana.cli.output import echo_json, format_option
+from diana.cli.output import echo_json, format_option, say
 from diana.core.errors import ConfigError, StoreError
 
 
@@ -46,7 +46,7 @@ def _remove(name: str, form: str) -> None:
     if form == "json":
         echo_json({"name": name, "removed": True})
     else:
-        click.echo(f"Zone {name} is removed.")
+        say(f"Zone {name} is removed.")
 
 
 def _empty(name: str, form: str) -> None:
@@ -56,7 +56,7 @@ def _empty(name: str, form: str) -> None:
     if form == "json":
         echo_json({"name": name, "forgotten": keys})
     else:
-        click.echo(f"Zone {name} is empty; {keys:,} key{'' if keys == 1 else 's'} forgotten.")
+        say(f"Zone {name} is empty; {keys:,} key{'' if keys == 1 else 's'} forgotten.")
 
 
 def _show(name: str, form: str) -> None:
@@ -79,17 +79,17 @@ def _show(name: str, form: str) -> None:
         echo_json(about)
         return
     created = datetime.fromtimestamp(header.created_us / 1_000_000, UTC)
-    click.echo(
+    say(
         f"{store.file.path}: {spelling_from_size(header.size)}, made {created:%Y-%m-%d %H:%M:%S} UTC"
     )
-    click.echo(f"kind {header.kind}, layout {header.version}, node {store.node}")
+    say(f"kind {header.kind}, layout {header.version}, node {store.node}")
     share = 100 * counts["used"] / max(1, counts["slots"])
-    click.echo(
+    say(
         f"{counts['keys']:,} keys in {counts['used']:,} of {counts['slots']:,} slots ({share:.1f} %)"
     )
-    click.echo(f"{counts['evictions']:,} evicted while it was full")
+    say(f"{counts['evictions']:,} evicted while it was full")
     for id, used in sorted(store.limits(), key=lambda limit: -limit[1]):
-        click.echo(f"{used:>12,}  {id}")
+        say(f"{used:>12,}  {id}")
 
 
 def _opened(name: str) -> Any:

@@ -41,10 +41,14 @@ from diana.stores.redis.leases.side import LeaseSide
 from diana.stores.redis.leases.store import LeasedStore
 from diana.stores.redis.protocol.wire import Plans
 from diana.stores.redis.routing import JobSteps, WaitForServers
-from diana.stores.redis.url import Address, address_from_url, namespace_from_spelling
+from diana.stores.redis.url import (
+    BUDGET_US,
+    NAMESPACE,
+    Address,
+    address_from_url,
+    namespace_from_spelling,
+)
 
-BUDGET_US = 50_000
-NAMESPACE = "diana"
 LOOK_SECONDS = 0.001
 
 T = TypeVar("T")
