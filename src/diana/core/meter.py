@@ -149,6 +149,11 @@ def escaped(part: str) -> str:
     return part.replace("%", "%25").replace("|", "%7C")
 
 
+def unescaped(part: str) -> str:
+    """What `escaped` was given."""
+    return part.replace("%7C", "|").replace("%25", "%")
+
+
 def _foreign(option: str, algorithm: Algorithm) -> str:
     known = ", ".join(algorithm.options) or "none"
     return (
