@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from diana.cli.output import echo_json, format_option, say
+from diana.cli.zone_counters import open_zone
 from diana.core.errors import ConfigError, StoreError
 
 
@@ -50,7 +51,7 @@ def _remove(name: str, form: str) -> None:
 
 
 def _empty(name: str, form: str) -> None:
-    store = _opened(name)
+    store = open_zone(name)
     keys = store.counts()["keys"]
     store.clear()
     if form == "json":
@@ -62,7 +63,7 @@ def _empty(name: str, form: str) -> None:
 def _show(name: str, form: str) -> None:
     from diana.stores.shared.zone_file import spelling_from_size
 
-    store = _opened(name)
+    store = open_zone(name)
     header, counts = store.file.header, store.counts()
     if form == "json":
         about: dict[str, Any] = {
@@ -90,12 +91,3 @@ def _show(name: str, form: str) -> None:
     say(f"{counts['evictions']:,} evicted while it was full")
     for id, used in sorted(store.limits(), key=lambda limit: -limit[1]):
         say(f"{used:>12,}  {id}")
-
-
-def _opened(name: str) -> Any:
-    """Only one that is there: looking makes none, and a zone of the other kind is read as what it is."""
-    from diana.stores.shared.store import SharedStore
-    from diana.stores.shared.zone_file import header_of_zone
-
-    header = header_of_zone(name)
-    return SharedStore(name, kind=header.kind)
