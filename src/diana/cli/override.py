@@ -31,9 +31,9 @@ from diana.core.terms import Override
 def override(
     asked: Asked, rpu: int | None, burst: int | None, duration: str | None, remove: bool
 ) -> None:
-    """Give a client other numbers than its rule has, in all its tiers.
+    """Give a client other numbers than its rule has.
 
-    Arguments as for `diana peek`. What was counted stays. All nodes follow within two seconds.
+    Arguments as for `diana peek`. The numbers hold in all tiers. What was counted stays. All nodes follow within two seconds.
     """
     if remove == (rpu is not None):
         raise click.UsageError("write --rpu N, or --remove")
