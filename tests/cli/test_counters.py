@@ -63,9 +63,9 @@ def test_places(redis7: Server) -> None:
     guard = Guard(rules_from_bytes(rules.encode()), f"{redis7.url}?budget=10s")
     assert guard.check(request())
     until(lambda: run("peek", redis7.url, "jobs", "alice").exit_code == 0, "it is published")
-    assert remaining(redis7.url, "jobs", "alice") == 0
+    assert remaining(redis7.url, "jobs", "alice") == 1
     assert guard.check(request())
-    assert "denied, all places are taken" in said("peek", redis7.url, "jobs", "alice")
+    assert "denied, all slots are taken" in said("peek", redis7.url, "jobs", "alice")
     told = json.loads(said("peek", redis7.url, "jobs", "alice", "--format", "json"))
     assert told["retry_after"] is None
     assert "jobs: 3 at once for alice" in said(
@@ -74,20 +74,18 @@ def test_places(redis7: Server) -> None:
     assert "3 at once, an override" in said("peek", redis7.url, "jobs", "alice")
     said("override", redis7.url, "jobs", "alice", "--remove")
     assert "unblocked" in said("unblock", redis7.url, "jobs", "alice")
-    assert remaining(redis7.url, "jobs", "alice") == 1
+    assert remaining(redis7.url, "jobs", "alice") == 2
     guard.close()
 
 
 def test_where_a_client_stands(redis7: Server, guard: Guard) -> None:
     guard.check(request())
-    assert remaining(redis7.url, NAME, "alice") == 1, (
-        "one was charged, and the look is for one more"
-    )
+    assert remaining(redis7.url, NAME, "alice") == 2, "one was charged, and the look charges none"
     guard.check(request())
     guard.check(request())
     text = said("peek", redis7.url, NAME, "alice")
     assert "✗ denied, retry after 3" in text
-    assert remaining(redis7.url, "together") == 95
+    assert remaining(redis7.url, "together") == 96
 
 
 def test_a_combination_is_written_in_the_order_in_which_it_is_shown(
@@ -95,7 +93,7 @@ def test_a_combination_is_written_in_the_order_in_which_it_is_shown(
 ) -> None:
     guard.check(request())
     until(lambda: run("peek", redis7.url, "by both", "a", "10.0.0.1").exit_code == 0, "published")
-    assert remaining(redis7.url, "by both", "alice", "203.0.113.9") == 7
+    assert remaining(redis7.url, "by both", "alice", "203.0.113.9") == 8
     assert run("peek", redis7.url, "by both", "alice").exit_code == 2
     assert run("peek", redis7.url, "by both", "alice", "no address").exit_code == 2
 
@@ -107,13 +105,19 @@ def test_a_client_that_is_unblocked_passes_on_every_node(redis7: Server, guard: 
         assert guard.check(request())
     assert not guard.check(request())
     assert not other.check(request())
-    assert "not denied, 3 left; nothing was changed" in said("unblock", redis7.url, NAME, "bob")
-    assert "unblocked; it was denied for another 3" in said("unblock", redis7.url, NAME, "alice")
+    assert "not denied under 3/hour, 3 left; nothing was changed" in said(
+        "unblock", redis7.url, NAME, "bob"
+    )
+    assert "unblocked; under 3/hour it was denied for another 3" in said(
+        "unblock", redis7.url, NAME, "alice"
+    )
     until(lambda: bool(other.peek(request())), "the counter is new")
     until(lambda: bool(other.check(request())), "the other node has heard of it")
     until(lambda: bool(guard.check(request())), "this node too")
     assert said("reset", redis7.url, NAME, "alice") == f"{NAME}: forgotten\n"
-    assert said("reset", redis7.url, NAME, "alice") == f"{NAME}: nothing was counted\n"
+    assert f"{NAME}: nothing was counted in namespace 'diana' of redis://" in said(
+        "reset", redis7.url, NAME, "alice"
+    )
     other.close()
 
 
@@ -122,7 +126,7 @@ def test_an_override_reaches_every_node_and_keeps_the_count(redis7: Server, guar
         assert guard.check(request())
     assert not guard.check(request())
     text = said("override", redis7.url, NAME, "alice", "--rpu", "10", "--for", "1h")
-    assert text.startswith(f"{NAME}: 10 per unit for alice, until 2")
+    assert text.startswith(f"{NAME}: 10/hour for alice, until 2")
     until(lambda: guard.peek(request()).decisions[0].limit == 10, "the node has heard of it")
     assert guard.check(request()).decisions[0].remaining == 6
     assert guard.check(request("bob")).decisions[0].limit == 3
@@ -169,7 +173,17 @@ def test_entries_that_have_ended_are_swept_away(redis7: Server, guard: Guard) ->
         (["override", "{url}", NAME, "a", "--rpu", "5", "--for", "soon"], 2, "is no duration"),
         (["override", "{url}", NAME, "a", "--rpu", "5", "--burst", "2"], 1, "has no burst"),
         (["reset", "redis://127.0.0.1:1", NAME, "a"], 1, "refused"),
-        (["reset", "nonsense", NAME, "a"], 1, "this is no URL of a store"),
+        (
+            ["reset", "nonsense", NAME, "a"],
+            2,
+            "which store? write the store's URL as the first argument, such as redis://localhost:6379, or set DIANA_STORE",
+        ),
+        (
+            ["reset", "localhost:6379", NAME, "a"],
+            2,
+            "write its scheme, such as redis://localhost:6379",
+        ),
+        (["reset", "nonsense://host", NAME, "a"], 1, "is no store of this kind"),
     ],
 )
 def test_what_goes_wrong_is_said(
@@ -182,7 +196,7 @@ def test_what_goes_wrong_is_said(
 def test_a_rules_file_names_rules_that_no_node_has_asked(redis7: Server, tmp_path: Path) -> None:
     file = tmp_path / "diana.yaml"
     file.write_text(RULES)
-    assert "3 left" not in said("peek", redis7.url, NAME, "alice", "--rules", str(file))
+    assert "✓ 3 of 3 left" in said("peek", redis7.url, NAME, "alice", "--rules", str(file))
     assert run("peek", redis7.url, "nobody", "a", "--rules", str(file)).exit_code == 1
 
 

@@ -1,13 +1,17 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
 from diana import Limiter
 from diana.cli.main import diana
+from diana.stores.shared.limit_names import path_of_names
 from diana.stores.shared.zone_file import path_of_zone
 from tests.stores.shared.zones import zone_name
 
@@ -53,8 +57,46 @@ def test_the_same_for_programs(name: str) -> None:
         "limits",
     } <= set(shown)
     assert (shown["keys"], shown["size"], shown["version"]) == (3, 4 << 20, 1)
-    if shown["kind"] == "python":
-        assert shown["limits"] == [{"id": "diana:login|TB|hour", "used": 3}]
+    assert shown["limits"] == [{"id": "diana:login|TB|hour", "used": 3}]
+
+
+def test_a_process_that_has_not_made_the_limits_shows_their_names(name: str) -> None:
+    Limiter("9/minute", store=f"shared://{name}", name="search").take("alice")
+    code = f"from diana.cli import main; import sys; sys.argv = ['diana', 'zone', {name!r}]; main()"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.splitlines()[-2:] == [
+        "           3  diana:login|TB|hour",
+        "           1  diana:search|TB|minute",
+    ]
+
+
+@pytest.mark.parametrize("spoiled", ["missing", "of others", "a link", "garbage"])
+def test_names_are_a_convenience(name: str, spoiled: str, tmp_path: Path) -> None:
+    """A file of names that cannot be trusted is not read, not written, and hurts no zone."""
+    names = path_of_names(path_of_zone(name))
+    names.unlink(missing_ok=True)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.write_text("")
+    if spoiled == "of others":
+        names.write_text("")
+        names.chmod(0o644)
+    elif spoiled == "a link":
+        names.symlink_to(elsewhere)
+    elif spoiled == "garbage":
+        names.write_bytes(b"\xff\n00 7\nzz\n" + b"\x1b" * 50)
+        names.chmod(0o600)
+    code = (
+        f"from diana import Limiter; Limiter('9/minute', store='shared://{name}', name='new').take('a');"
+        f"from diana.cli import main; import sys; sys.argv = ['diana', 'zone', {name!r}]; main()"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    is_native = "kind native" in ran.stdout
+    is_unknown = is_native and spoiled in ("of others", "a link")
+    assert ran.stdout.splitlines()[-1].startswith(
+        "           1  #" if is_unknown else "           1  diana:new|TB|minute"
+    )
+    assert "\x1b" not in ran.stdout
+    assert elsewhere.read_text() == ""
 
 
 def test_it_empties_a_zone_that_is_in_use(name: str) -> None:
@@ -68,6 +110,7 @@ def test_it_empties_a_zone_that_is_in_use(name: str) -> None:
 def test_it_removes_a_zone(name: str) -> None:
     assert zone(name, "--remove").output == f"Zone {name} is removed.\n"
     assert not path_of_zone(name).exists()
+    assert not path_of_names(path_of_zone(name)).exists()
     for arguments in ([name], [name, "--empty"], [name, "--remove"]):
         result = zone(*arguments)
         assert (result.exit_code, f"there is no zone {name}" in result.output) == (1, True)

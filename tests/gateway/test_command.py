@@ -15,7 +15,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from diana.cli.gateway import header_of_rule
 from diana.cli.main import diana
+from diana.sources.rules import rules_from_bytes
 from tests.gateway.upstreams import (
     HEEDING,
     HELLO,
@@ -219,7 +221,7 @@ def test_help_says_what_there_is() -> None:
     ("options", "said"),
     [
         ([], "write --upstream URL, such as http://127.0.0.1:9000, or --sample"),
-        (["--sample", "--upstream", "http://x"], "or --sample"),
+        (["--sample", "--upstream", "http://x"], "write --upstream URL or --sample, not both"),
         (["--upstream", "127.0.0.1:9000"], "'127.0.0.1:9000' is no URL of a service; write one such as"),
         (["--sample", "--bind", "nowhere"], "'nowhere' is no address; write one such as 127.0.0.1:8080"),
         (["--sample", "--bind", "127.0.0.1:99999"], "is no address"),
@@ -316,3 +318,23 @@ def test_make_run_starts_it_with_the_sample() -> None:
         ["make", "--dry-run", "run"], cwd=ROOT, capture_output=True, text=True, check=True
     )
     assert "diana gateway --sample --rules examples/diana.yaml" in shown.stdout
+
+
+@pytest.mark.parametrize(
+    ("actor", "identity", "header"),
+    [
+        ("account", "", "X-Account-Id"),
+        ("account", "identity: {account: header X-Api-Key}", "X-Api-Key"),
+        ("account", "identity: {account: cookie session}", None),
+        ("header X-Tenant", "", "X-Tenant"),
+        ("[ip, device]", "", "X-Device-Id"),
+        ("ip", "", None),
+    ],
+)
+def test_what_to_try_names_the_header_that_the_rule_counts_by(
+    actor: str, identity: str, header: str | None
+) -> None:
+    limits = f"limits: [{{url: /search, rules: [{{actor: {actor}, unit: hour, rpu: 9}}]}}]"
+    policy = rules_from_bytes(f"{identity}\n{limits}".encode())
+    found = header_of_rule(policy.rules[0], policy.settings)
+    assert (found and found.lower()) == (header and header.lower())

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from diana import Guard, Request, Verdict
 from diana.core.match import Match
-from diana.middleware.answer import Answers, Denial, Fields
+from diana.middleware.answer import Answers, Denial, Fields, detail_of
 from diana.middleware.fields import policy_name, quoted
 from diana.testing import FakeClock
 from tests.middleware.calls import policy
@@ -353,3 +353,30 @@ def test_a_denial_while_the_store_is_lost_is_a_problem_of_its_own_type() -> None
 def test_a_request_that_never_passes_exceeds_no_quota() -> None:
     site = Site("url: /\nrules: [{actor: account, missing: deny, unit: second, rpu: 1}]")
     assert json.loads(site.denied().body)["type"] == "about:blank"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (1, "1 second"),
+        (119, "119 seconds"),
+        (120, "2 minutes"),
+        (121, "3 minutes"),
+        (3_600, "60 minutes"),
+        (7_200, "2 hours"),
+        (86_400, "24 hours"),
+        (172_801, "3 days"),
+        (10**9, "11575 days"),
+    ],
+)
+def test_a_wait_is_told_in_a_unit_that_people_count_in(seconds: int, words: str) -> None:
+    assert detail_of(seconds) == f"Too many requests. Please try again in {words}."
+
+
+def test_a_request_that_never_passes_is_not_told_to_come_again_now() -> None:
+    rules = "limits: [{url: /, rules: [{actor: account, unit: hour, rpu: 9, missing: deny}]}]"
+    site = Site("response: {headers: [legacy, retry-after]}\n" + rules)
+    _, headers, _ = site.denied()
+    names = {name for name, _ in headers}
+    assert b"x-ratelimit-remaining" in names
+    assert not names & {b"x-ratelimit-reset", b"retry-after"}

@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from diana import Guard, Request
 from diana.core.shed import Level
+from diana.middleware.route import RouteLimit
 from diana.sources.rules import rules_from_bytes
 from diana.telemetry.prometheus import PrometheusObserver
 from diana.testing import FakeClock
@@ -177,3 +178,70 @@ def test_what_was_shed_and_the_factors_as_they_are(registry: CollectorRegistry) 
     assert value("diana_shed_factor_level", {"factor": "gone"}) == 0
     guard.close()
     assert value("diana_shed_factor_value", {"factor": "dial"}) is None
+
+
+def decisions_by_rule(registry: CollectorRegistry) -> dict[str, float]:
+    return {
+        sample.labels["rule"]: sample.value
+        for metric in registry.collect()
+        for sample in metric.samples
+        if sample.name == "diana_decisions_total" and sample.labels["outcome"] == "allowed"
+    }
+
+
+@pytest.mark.parametrize(
+    ("rules", "labels"),
+    [
+        ("{name: a, unit: minute, rpu: 9}, {name: b, unit: hour, rpu: 9}", ["a", "b"]),
+        (
+            "{name: a, unit: minute, rpu: 9}, {name: a, unit: hour, rpu: 9}, {name: b, unit: hour, rpu: 9}",
+            ["a (minute)", "a (hour)", "b"],
+        ),
+        (
+            "{name: a, unit: minute, rpu: 9, actor: ip}, {name: a, unit: minute, rpu: 9}",
+            ["a (ip)", "a (all)"],
+        ),
+        (
+            "{name: a, unit: minute, rpu: 9}, {name: a, unit: hour, rpu: 9}, {name: a, unit: hour, rpu: 9, algo: W}",
+            ["a (minute, TB)", "a (hour, TB)", "a (hour, W)"],
+        ),
+        (
+            "{name: a, unit: hour, rpu: 9, algo: SW}, {name: a, unit: hour, rpu: 9, algo: SW, slices: 5}",
+            ["a (slices 10)", "a (slices 5)"],
+        ),
+    ],
+)
+def test_rules_of_one_name_are_told_apart(
+    rules: str, labels: list[str], registry: CollectorRegistry
+) -> None:
+    policy = rules_from_bytes(f"limits: [{{url: /, rules: [{rules}]}}]".encode())
+    guard = Guard(policy, observers=[PrometheusObserver(registry)])
+    guard.check(Request(peer="192.0.2.1"))
+    assert decisions_by_rule(registry) == dict.fromkeys(labels, 1)
+
+
+def test_limits_of_routes_are_told_apart_by_their_views(registry: CollectorRegistry) -> None:
+    observer = PrometheusObserver(registry)
+    for view, count in (("shop.login", 2), ("shop.search", 1)):
+        limit = RouteLimit("5/minute", counter=view, observers=[observer])
+        for _ in range(count):
+            limit.check(Request(peer="192.0.2.1"), None, {})
+    named = RouteLimit("5/minute", name="logins", observers=[observer])
+    named.check(Request(peer="192.0.2.1"), None, {})
+    assert decisions_by_rule(registry) == {
+        "shop.login: 5/minute by ip": 2,
+        "shop.search: 5/minute by ip": 1,
+        "logins": 1,
+    }
+
+
+def test_an_identity_error_has_its_rules_label(registry: CollectorRegistry) -> None:
+    def actor(_: object) -> str:
+        raise ValueError
+
+    limit = RouteLimit(
+        "5/minute", actor=actor, counter="shop.login", observers=[PrometheusObserver(registry)]
+    )
+    limit.check(Request(peer="192.0.2.1"), None, {})
+    label = {"rule": "shop.login: 5/minute by account"}
+    assert registry.get_sample_value("diana_identity_errors_total", label) == 1

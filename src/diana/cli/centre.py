@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import click
 
+from diana.cli.output import say, styled
 from diana.core.contracts import Editable, Edition, Source
 from diana.core.errors import ConfigError, SourceError
 from diana.core.policy import Policy
@@ -102,7 +103,7 @@ def there_now(source: Source) -> Edition | None:
     try:
         return source.load()
     except SourceError as error:
-        click.secho(f"nothing to compare with: {error}", fg="yellow")
+        say(styled(f"nothing to compare with: {error}", "yellow"))
         return None
 
 
@@ -135,9 +136,9 @@ def say_difference(old: Policy | None, new: Policy) -> bool:
     """Whether there is one."""
     changes: list[Change | ShedChange] = [*difference(old, new), *shed_difference(old, new)]
     for change in changes:
-        click.secho(str(change), fg={"+": "green", "-": "red"}.get(change.sign, "yellow"))
+        say(styled(str(change), {"+": "green", "-": "red"}.get(change.sign, "yellow")))
     if not changes:
-        click.echo("no rule changes")
+        say("no rule changes")
     return bool(changes)
 
 

@@ -9,12 +9,16 @@ from typing import Any
 
 import click
 
-from diana.cli.output import echo_json, format_option
-from diana.core.errors import ConfigError
+from diana.cli.connect import MISTAKE, WARNING, findings
+from diana.cli.output import echo_json, format_option, say, styled
+from diana.core.errors import ConfigError, SourceError
+from diana.sources.document.yaml_tree import LARGEST_BYTES
 from diana.sources.places.file import FileSource
-from diana.sources.rules import is_status_written, load_rules
+from diana.sources.rules import is_status_written, rules_from_bytes
 
 FINE, MISTAKEN, UNREADABLE = 0, 1, 2
+STANDARD_INPUT = "standard input"
+COLORS = {"fine": "green", WARNING: "yellow", MISTAKE: "red"}
 WHY_ANOTHER = (
     ", the default: to load balancers and monitors it may look like a broken server; "
     "write response: {status: 429} to tell clients to slow down"
@@ -26,23 +30,30 @@ _STATUSES = set(HTTPStatus)
 @click.argument("files", nargs=-1, required=True, type=click.Path(), metavar="FILE...")
 @format_option
 @click.option("--strict", is_flag=True, help="Warnings count as mistakes.")
-def check(files: tuple[str, ...], form: str, strict: bool) -> None:
+@click.option(
+    "--connect",
+    is_flag=True,
+    help="Also connect to the store and to rules_from, and try what nodes do there.",
+)
+def check(files: tuple[str, ...], form: str, strict: bool, connect: bool) -> None:
     """Check rules files for mistakes.
 
-    Each is shown with its line and what to write instead. Exits with 0 if all are right, 1 if one has mistakes, 2 if one cannot be read.
+    Each is shown with its line and what to write instead. FILE may be -, for standard input. Exits with 0 if all are right, 1 if one has
+    mistakes, 2 if one cannot be read.
     """
-    reports = [report_on(file) for file in files]
+    reports = [report_on(file, connect=connect) for file in files]
     if form == "json":
         echo_json(reports)
     else:
         for report in reports:
             _say(report)
         for note in status_notes(reports):
-            click.echo(note)
+            say(note)
     sys.exit(max(_code(report, strict) for report in reports))
 
 
-def report_on(file: str) -> dict[str, Any]:
+def report_on(file: str, *, connect: bool = False) -> dict[str, Any]:
+    """What is right and wrong with a file; `connect`: and with the servers that it names."""
     report: dict[str, Any] = {
         "file": file,
         "rules": 0,
@@ -50,15 +61,18 @@ def report_on(file: str) -> dict[str, Any]:
         "status_is_written": False,
         "mistakes": [],
         "warnings": [],
+        "connections": [],
         "readable": True,
     }
+    name = STANDARD_INPUT if file == "-" else file
     try:
-        policy = load_rules(file)
+        text = _text_of(file)
+        policy = rules_from_bytes(text, name)
     except ConfigError as error:
         report["readable"] = error.line is not None
         report["mistakes"] = [
             {
-                "file": one.file or file,
+                "file": one.file or name,
                 "line": one.line,
                 "column": one.column,
                 "path": one.path,
@@ -69,15 +83,27 @@ def report_on(file: str) -> dict[str, Any]:
     else:
         report["rules"] = len(policy.rules)
         report["status"] = policy.settings.answer.status
-        report["status_is_written"] = is_status_written(FileSource(Path(file)).load().text)
+        report["status_is_written"] = is_status_written(text)
         report["warnings"] = [
             {**warning.place._asdict(), "message": warning.message} for warning in policy.warnings
         ]
+        if connect:
+            report["connections"] = [one._asdict() for one in findings(policy, text, name)]
     return report
 
 
+def _text_of(file: str) -> bytes:
+    """ConfigError if it cannot be read."""
+    if file == "-":
+        return sys.stdin.buffer.read(LARGEST_BYTES + 1)
+    try:
+        return FileSource(Path(file)).load().text
+    except SourceError as error:
+        raise ConfigError(str(error)) from None
+
+
 def _say(report: dict[str, Any]) -> None:
-    file = report["file"]
+    file = STANDARD_INPUT if report["file"] == "-" else report["file"]
     for kind in ("mistakes", "warnings"):
         for one in report[kind]:
             said = ["warning: "] if kind == "warnings" else []
@@ -85,12 +111,18 @@ def _say(report: dict[str, Any]) -> None:
             where = (
                 f"{one.get('file', file)}:{one['line']}:{one['column']}: " if one["line"] else ""
             )
-            colour = "red" if kind == "mistakes" else "yellow"
-            click.echo(click.style(where, fg=colour) + "".join([*said, one["message"]]))
-    mistakes, warnings = len(report["mistakes"]), len(report["warnings"])
+            color = "red" if kind == "mistakes" else "yellow"
+            say(styled(where, color), "".join([*said, one["message"]]))
+    for one in report["connections"]:
+        kind = f"{one['kind']}: " if one["kind"] == WARNING else ""
+        for line in f"{one['where']}: {kind}{one['message']}".split("\n"):
+            say(styled(line, COLORS[one["kind"]]))
+    kinds = [one["kind"] for one in report["connections"]]
+    mistakes = len(report["mistakes"]) + kinds.count(MISTAKE)
+    warnings = len(report["warnings"]) + kinds.count(WARNING)
     counts = [_counted(mistakes, "mistake")] if mistakes else [_counted(report["rules"], "rule")]
     counts += [_counted(warnings, "warning")] if warnings else []
-    click.secho(f"{file}: {', '.join(counts)}", fg="red" if mistakes else "green")
+    say(styled(f"{file}: {', '.join(counts)}", "red" if mistakes else "green"))
 
 
 def status_notes(reports: list[dict[str, Any]]) -> list[str]:
@@ -115,4 +147,7 @@ def _counted(number: int, what: str) -> str:
 def _code(report: dict[str, Any], strict: bool) -> int:
     if not report["readable"]:
         return UNREADABLE
-    return MISTAKEN if report["mistakes"] or (strict and report["warnings"]) else FINE
+    kinds = {one["kind"] for one in report["connections"]}
+    has_mistakes = report["mistakes"] or MISTAKE in kinds
+    has_warnings = report["warnings"] or WARNING in kinds
+    return MISTAKEN if has_mistakes or (strict and has_warnings) else FINE

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 import click
 
+from diana.cli.output import say, say_text
 from diana.core.errors import ConfigError
 from diana.core.request import Request
 from diana.core.verdict import Verdict
@@ -57,14 +58,14 @@ def demo(rules: Path | None, host: str, port: int) -> None:
         raise click.ClickException(f"cannot listen on {host}:{port}: {error.strerror}") from None
     address = f"http://{host}:{server.server_port}/"
     try:
-        click.echo(f"Diana guards {address} by {len(guard.policy.rules)} rules:")
+        say(f"Diana guards {address} by {len(guard.policy.rules)} rules:")
         for rule in guard.policy.rules:
-            click.echo(f"  {rule}")
-        click.echo()
-        click.echo(TRY.format(address=address))
+            say(f"  {rule}")
+        say()
+        say_text(TRY.format(address=address))
         server.serve_forever()
     except KeyboardInterrupt:
-        click.echo("\nStopped.")
+        say_text("\nStopped.")
     finally:
         server.server_close()
         guard.close()

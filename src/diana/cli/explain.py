@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,8 @@ from urllib.parse import urlsplit
 
 import click
 
-from diana.cli.output import echo_json, format_option
+from diana.cli.output import Line, echo_json, format_option, say, styled
+from diana.core.address import ip_from_text
 from diana.core.decision import Decision
 from diana.core.division import Share
 from diana.core.duration import SECOND_US
@@ -23,6 +25,8 @@ from diana.core.rule import Rule
 from diana.guard import Guard
 from diana.judging.charging import NO_IDENTITY
 from diana.sources.rules import load_rules
+
+_METHOD = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 
 
 @click.command()
@@ -41,6 +45,7 @@ def explain(
 
     Counters are empty: it is the first request of the day. No store is asked.
     """
+    _check_request(file, method, url, peer)
     try:
         guard = Guard(load_rules(file), "memory://")
     except ConfigError as error:
@@ -58,7 +63,26 @@ def explain(
     if form == "json":
         echo_json(json_of_explanation(guard, request))
     else:
-        click.echo("\n".join(drawn(guard, request)))
+        for line in drawn(guard, request):
+            say(*line)
+
+
+def _check_request(file: Path, method: str, url: str, peer: str) -> None:
+    """UsageError if an argument cannot be what its place says."""
+    if not _METHOD.fullmatch(method):
+        swapped = f"; METHOD comes before URL: diana explain {file} {url} {method}"
+        raise click.UsageError(
+            f"METHOD must be a method of HTTP, such as GET (got {method!r})"
+            + (swapped if _METHOD.fullmatch(url) else "")
+        )
+    if not (url.startswith("/") or "://" in url):
+        raise click.UsageError(
+            f"URL must be a path or begin with http:// (got {url!r}); write one such as /{url}"
+        )
+    if ip_from_text(peer) is None:
+        raise click.UsageError(
+            f"--peer must be an IP address (got {peer!r}); write one such as 127.0.0.1"
+        )
 
 
 def json_of_explanation(guard: Guard, request: Request) -> dict[str, Any]:
@@ -114,30 +138,32 @@ def _json_of_rule(rule: Rule, meter: Meter, decision: Decision) -> dict[str, Any
     }
 
 
-def drawn(guard: Guard, request: Request) -> Iterator[str]:
+def drawn(guard: Guard, request: Request) -> Iterator[Line]:
     verdict = guard.check(request)
     readings = guard.policy.readings(request)
     paths = [printable(path_of_segments(reading)) for reading in readings]
-    yield f"{printable(request.method)} {printable(request.path)} from {printable(request.peer or '')}"
+    yield (
+        f"{printable(request.method)} {printable(request.path)} from {printable(request.peer or '')}",
+    )
     if not paths:
-        yield "│  it may be read in too many ways: every rule applies whose words are all in it"
+        yield ("│  it may be read in too many ways: every rule applies whose words are all in it",)
     elif paths != [request.path]:
-        yield f"│  read as {' and as '.join(paths)}"
+        yield (f"│  read as {' and as '.join(paths)}",)
     for number, (rule, meter, decision) in enumerate(
         zip(verdict.rules, verdict.meters, verdict.decisions, strict=True), 1
     ):
-        yield "│"
-        yield f"├─ {number}. {click.style(rule.name, bold=True)}{_line(rule)}"
+        yield ("│",)
+        yield (f"├─ {number}. ", styled(rule.name, bold=True), _line(rule))
         yield from (
-            f"│     {line}"
+            ("│     ", *line)
             for line in _described(rule, meter, decision, request, readings, guard.share)
         )
     if not verdict.rules:
-        yield "│"
-        yield "├─ no rule is asked"
-    yield "│"
-    outcome = click.style("passes", fg="green") if verdict else click.style("is denied", fg="red")
-    yield f"╰─▶ {outcome}" + (f" after {verdict.delay:g} s" if verdict.delay else "")
+        yield ("│",)
+        yield ("├─ no rule is asked",)
+    yield ("│",)
+    outcome = styled("passes", "green") if verdict else styled("is denied", "red")
+    yield ("╰─▶ ", outcome, f" after {verdict.delay:g} s" if verdict.delay else "")
     yield from _left_out(guard.policy, verdict.rules, request)
 
 
@@ -148,30 +174,25 @@ def _described(
     request: Request,
     readings: tuple[Reading, ...],
     share: Share,
-) -> Iterator[str]:
+) -> Iterator[Line]:
     covered = [path_of_segments(one) for one in readings if rule.url.covers_path(one)]
     path = covered[0] if covered else request.path
-    yield f"url     {rule.url.spelling} covers {printable(path)}" + (
-        f", {', '.join(sorted(rule.methods))} only" if rule.methods else ""
-    )
-    yield f"actor   {rule.actor}, counted by the key {decision.key!r}{_why(rule, decision)}"
+    methods = f", {', '.join(sorted(rule.methods))} only" if rule.methods else ""
+    yield (f"url     {rule.url.spelling} covers {printable(path)}{methods}",)
+    yield (f"actor   {rule.actor}, counted by the key {decision.key!r}{_why(rule, decision)}",)
     why = _why_limit(rule, meter)
-    yield f"limit   {meter.limit}, {meter.algorithm.spelling}: {_in_words(meter)}" + (
-        f" ({why})" if why else ""
-    )
-    yield f"scope   {rule.scope}{_whose_part(rule, share)}" + (
-        ", in the shadow: only reported" if rule.mode == "shadow" else ""
-    )
+    in_words = f"{_in_words(meter)} ({why})" if why else _in_words(meter)
+    yield (f"limit   {meter.limit}, {meter.algorithm.spelling}: {in_words}",)
+    shadow = ", in the shadow: only reported" if rule.mode == "shadow" else ""
+    yield (f"scope   {rule.scope}{_whose_part(rule, share)}{shadow}",)
     if decision.cost != 1:
-        yield f"cost    {decision.cost}"
+        yield (f"cost    {decision.cost}",)
     if rule.charge_on is not None:
-        yield f"charge  answers with {rule.charge_on.spelling}; for others it is given back"
+        yield (f"charge  answers with {rule.charge_on.spelling}; for others it is given back",)
     if rule.drop is not None:
-        yield f"drop    {rule.drop}: above twice the limit, chance decides who asks"
+        yield (f"drop    {rule.drop}: above twice the limit, chance decides who asks",)
     left = f"{decision.remaining} of {decision.limit} left"
-    yield "says    " + (
-        click.style(f"✓ {left}", fg="green") if decision else click.style("✗ denied", fg="red")
-    )
+    yield ("says    ", styled(f"✓ {left}", "green") if decision else styled("✗ denied", "red"))
 
 
 def _whose_part(rule: Rule, share: Share) -> str:
@@ -208,13 +229,13 @@ def _in_words(meter: Meter) -> str:
     return f"at most {most} at once, on average one every {every_s:.3g} s"
 
 
-def _left_out(policy: Policy, asked: tuple[Rule, ...], request: Request) -> Iterator[str]:
+def _left_out(policy: Policy, asked: tuple[Rule, ...], request: Request) -> Iterator[Line]:
     others = [rule for rule in policy.rules if not _is_in(rule, asked)]
     if others:
-        yield ""
-        yield "not asked:"
+        yield ("",)
+        yield ("not asked:",)
         for rule in others:
-            yield f"   {rule.name}{_line(rule)}: {policy.why_not(rule, request)}"
+            yield (f"   {rule.name}{_line(rule)}: {policy.why_not(rule, request)}",)
 
 
 def _line_number(rule: Rule) -> int | None:

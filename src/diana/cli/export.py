@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from diana.cli.output import say_text
 from diana.core.errors import ConfigError, SourceError
 from diana.sources.following.live import LiveRules
 
@@ -50,7 +51,7 @@ def nginx(file: str, folder: Path, store: str | None, memory: str) -> None:
     except OSError as error:
         raise click.ClickException(f"cannot write {folder}: {error.strerror}") from None
     where = folder.absolute()
-    click.echo(
+    say_text(
         f"written to {where}; in http {{}} of nginx.conf write\n\n    include {where}/diana.conf;\n\n"
         f"and where requests are to be limited\n\n    include {where}/limit.conf;"
     )

@@ -8,25 +8,30 @@ import sys
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import asdict
+from shlex import quote
 from typing import Any
 
 import click
 
+from diana.cli.output import say, say_text
 from diana.core.contracts import Observer
 from diana.core.duration import micros_from_spelling
 from diana.core.errors import ConfigError, SourceError, StoreError
 from diana.core.filter import GatewayWorkers
 from diana.core.policy import Policy, Settings
+from diana.core.rule import Rule
 from diana.guard import AsyncGuard
 from diana.sources import is_url
 from diana.sources.rules import load_rules
 from diana.telemetry.denial_log import CLIENTS
 
+HEADERS = {"account": "header X-Account-Id", "device": "header X-Device-Id"}
+"""Where identities are if a rules file does not say."""
 TRY = """\
 Try:
   curl {address}/"""
 TRY_SEARCHES = """\
-  curl -s -o /dev/null -w '%{{http_code}}\\n' -H 'X-Account-Id: alice' '{address}/search?q=[1-4]'
+  curl -s -o /dev/null -w '%{{http_code}}\\n' {header}'{address}/search?q=[1-4]'
   curl {address}/healthz"""
 
 
@@ -177,7 +182,9 @@ def gateway(
 
     A request over its limit is answered at once; neither the filters behind the limiter nor the upstream see it.
     """
-    if (upstream is None) == (not sample):
+    if upstream is not None and sample:
+        raise click.UsageError("write --upstream URL or --sample, not both")
+    if upstream is None and not sample:
         raise click.UsageError("write --upstream URL, such as http://127.0.0.1:9000, or --sample")
     try:
         from diana.gateway import running, server
@@ -234,7 +241,7 @@ def gateway(
             closing.close()  # to follow rules and to count is the workers' business
             if not Supervisor(asdict(options), listening, workers, grace, announce).run():
                 raise click.ClickException("the workers did not start")
-    click.echo("Stopped.")
+    say("Stopped.")
 
 
 def _local_store(
@@ -295,18 +302,30 @@ def _told(error: ConfigError, rules: str) -> str:
 def _introduce(policy: Policy, address: str, upstream: str, workers: int) -> None:
     rules, filters = policy.rules, policy.settings.filters
     among = "" if workers == 1 else f", with {workers} workers"
-    click.echo(f"Diana listens on {address} and forwards to {upstream}{among}.")
-    click.echo(f"{len(rules)} rule{'' if len(rules) == 1 else 's'}:")
+    say(f"Diana listens on {address} and forwards to {upstream}{among}.")
+    say(f"{len(rules)} rule{'' if len(rules) == 1 else 's'}:")
     for rule in rules:
-        click.echo(f"  {rule}")
+        say(f"  {rule}")
     if filters:
-        click.echo(f"Filters behind them: {', '.join(line.name for line in filters)}")
+        say(f"Filters behind them: {', '.join(line.name for line in filters)}")
     if upstream == "a sample service":
-        click.echo(TRY.format(address=address))
-        if any(rule.url.spelling == "/search" for rule in rules):
-            click.echo(TRY_SEARCHES.format(address=address))
-    click.echo("Stop with Ctrl-C.")
+        say_text(TRY.format(address=address))
+        searches = [rule for rule in rules if rule.url.spelling == "/search"]
+        if searches:
+            header = header_of_rule(searches[0], policy.settings)
+            option = "" if header is None else f"-H {quote(f'{header}: alice')} "
+            say_text(TRY_SEARCHES.format(address=address, header=option))
+    say("Stop with Ctrl-C.")
     sys.stdout.flush()
+
+
+def header_of_rule(rule: Rule, settings: Settings) -> str | None:
+    """The request header by which a rule tells clients apart; None if it looks at something else."""
+    for actor in rule.actor.split(" + "):
+        word, _, name = str(settings.identity.get(actor, HEADERS.get(actor, actor))).partition(" ")
+        if word == "header":
+            return name
+    return None
 
 
 def _shown(bound: tuple[Any, ...]) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from diana.cli.output import say, say_document
 from diana.core.errors import ConfigError
 
 
@@ -40,7 +41,7 @@ def nginx(file: str, output: str | None, strict: bool) -> None:
     except ConfigError as error:
         raise click.ClickException(str(error)) from None
     for note in notes:
-        click.echo(str(note), err=True)
+        say(str(note), err=True)
     if not document["limits"]:
         raise click.ClickException(
             f"{file} has no limit_req or limit_conn that could be translated"
@@ -51,7 +52,7 @@ def nginx(file: str, output: str | None, strict: bool) -> None:
 
 def _write(text: str, output: str | None) -> None:
     if output is None:
-        click.echo(text, nl=False)
+        say_document(text.encode())
         return
     try:
         with Path(output).open("x", encoding="utf-8") as target:

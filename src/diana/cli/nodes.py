@@ -1,36 +1,37 @@
-"""`diana nodes URL`: who counts in a store."""
+"""`diana nodes [URL]`: which nodes count in a store."""
 
 from __future__ import annotations
 
 import click
 
-from diana.cli.output import echo_json, format_option
+from diana.cli.output import echo_json, format_option, say
+from diana.cli.store_argument import store_url
 from diana.core.errors import ConfigError
+from diana.sources.places.address import shown_url
+from diana.stores.redis.protocol.failures import Failure
+from diana.stores.redis.url import NAMESPACE, address_from_url
 
 
 @click.command()
-@click.argument("url", envvar="DIANA_STORE")
+@click.argument("url", required=False)
 @click.option(
     "--namespace",
     default=None,
-    help="Prefix of all keys; the rules file's `namespace`. [default: diana]",
+    help="Prefix of all keys; the rules file's `namespace`. [default: the URL's, else diana]",
 )
 @format_option
-def nodes(url: str, namespace: str | None, form: str) -> None:
+def nodes(url: str | None, namespace: str | None, form: str) -> None:
     """Show the nodes that count in the store at URL.
 
-    URL is such as redis://localhost:6379. A node is a process, or all processes of a machine that share a zone; its heartbeat comes once
-    a second, and after five seconds without one it is gone.
+    URL is such as redis://localhost:6379; without it, DIANA_STORE says. A node is a process, or all processes of a machine that share a
+    zone; its heartbeat comes once a second, and after five seconds without one it is gone.
     """
+    from diana.stores.redis.background.membership import nodes_of_store
+
+    store = store_url(url)
     try:
-        from diana.stores.redis.background.membership import nodes_of_store
-        from diana.stores.redis.protocol.failures import Failure
-    except ModuleNotFoundError as missing:
-        raise click.ClickException(
-            f"{missing.name} is not installed; run pip install 'diana-limiter[redis]'"
-        ) from None
-    try:
-        found = nodes_of_store(url, namespace)
+        namespace = namespace or address_from_url(store).namespace or NAMESPACE
+        found = nodes_of_store(store, namespace)
     except (ConfigError, Failure) as error:
         raise click.ClickException(str(error)) from None
     found = sorted(found, key=lambda node: (node.host, node.pid))
@@ -43,5 +44,6 @@ def nodes(url: str, namespace: str | None, form: str) -> None:
         leases = (
             f"  holds {node.held} of {node.leased} leased, used {node.used}" if node.leased else ""
         )
-        click.echo(f"{node.id}  {node.host}  pid {node.pid}{weight}  {heard}{leases}")
-    click.echo(f"{len(found)} node{'' if len(found) == 1 else 's'}")
+        say(f"{node.id}  {node.host}  pid {node.pid}{weight}  {heard}{leases}")
+    count = f"{len(found)} node{'' if len(found) == 1 else 's'}"
+    say(f"{count} in namespace {namespace!r} of {shown_url(store)}")

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from pathlib import Path
 from time import time
 
 import click
 
-from diana.cli.counters import counter_arguments, opened_tool
+from diana.cli.counters import Asked, Counter, counter_arguments, opened_counter
+from diana.cli.known_rule import terms_of_override
+from diana.cli.output import say
 from diana.core.duration import micros_from_spelling
 from diana.core.errors import ConfigError
-from diana.core.limit import Places
-from diana.core.terms import Override, meter_with
+from diana.core.terms import Override
 
 
 @click.command()
@@ -21,7 +21,7 @@ from diana.core.terms import Override, meter_with
     "--rpu",
     type=click.IntRange(1),
     default=None,
-    help="Requests per the rule's unit; of a rule of places, so many at once.",
+    help="Requests per the rule's unit; of a rule of slots, so many at once.",
 )
 @click.option("--burst", type=click.IntRange(0), default=None, help="If the algorithm has one.")
 @click.option(
@@ -29,37 +29,42 @@ from diana.core.terms import Override, meter_with
 )
 @click.option("--remove", is_flag=True, help="The rule's own numbers hold again.")
 def override(
-    url: str,
-    rule: str,
-    values: tuple[str, ...],
-    namespace: str | None,
-    rules: Path | None,
-    rpu: int | None,
-    burst: int | None,
-    duration: str | None,
-    remove: bool,
+    asked: Asked, rpu: int | None, burst: int | None, duration: str | None, remove: bool
 ) -> None:
     """Give a client other numbers than its rule has.
 
-    Arguments as for `diana peek`. What was counted stays. All nodes follow within two seconds.
+    Arguments as for `diana peek`. The numbers hold in all tiers. What was counted stays. All nodes follow within two seconds.
     """
     if remove == (rpu is not None):
         raise click.UsageError("write --rpu N, or --remove")
-    with opened_tool(url, namespace) as tool:
-        counter = tool.counter(rule, values, rules)
+    until = None if duration is None else time() + _seconds(duration)
+    with opened_counter(asked, counts=False) as counter:
+        _check_name(counter)
         if rpu is None:
-            was_there = tool.override(counter, None)
-            click.echo(f"{rule}: {'removed' if was_there else 'there was no override'}")
+            was_there = counter.store.override(counter.rule, counter.key, None)
+            say(f"{counter.rule.name}: {'removed' if was_there else 'there was no override'}")
             return
-        until = None if duration is None else time() + _seconds(duration)
         wanted = Override(rpu, burst, None if until is None else int(until * 1_000_000))
-        meter_with(counter.rule.meter, wanted)  # or it is a mistake
-        tool.override(counter, wanted)
+        limit = terms_of_override(counter.rule, wanted).limit  # or it is a mistake
+        counter.store.override(counter.rule, counter.key, wanted)
     end = "without end"
     if until is not None:
         end = f"until {datetime.fromtimestamp(until, UTC):%Y-%m-%d %H:%M:%S} UTC"
-    unit = "at once" if isinstance(counter.rule.meter.limit, Places) else "per unit"
-    click.echo(f"{rule}: {rpu} {unit} for {' '.join(values)}, {end}")
+    say(f"{counter.rule.name}: {limit} for {' '.join(counter.values)}, {end}")
+
+
+def _check_name(counter: Counter) -> None:
+    """Nodes find an override by the name of the rule."""
+    rule = counter.rule
+    if rule.named is not None:
+        raise click.ClickException(
+            f"{rule.name} has no name of its own, so no override can name it; give the limit of the route a name="
+        )
+    if counter.namesakes:
+        raise click.UsageError(
+            f"an override is by the rule's name, and {counter.namesakes + 1} rules have the name {rule.name!r}; "
+            "give each a name of its own in the rules file"
+        )
 
 
 def _seconds(duration: str) -> float:

@@ -2,108 +2,152 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
-from diana.cli.counters import Counter, Tool, counter_arguments, opened_tool
-from diana.cli.output import echo_json, format_option
-from diana.core.decision import NEVER, UNKNOWN
-from diana.core.limit import Places
+from diana.cli.counters import Asked, Counter, counter_arguments, opened_counter
+from diana.cli.output import echo_json, format_option, say
+from diana.cli.standing import (
+    Standing,
+    Standings,
+    assumptions,
+    json_of_standing,
+    seconds,
+    standings,
+    words_of_look,
+)
+from diana.core.decision import UNKNOWN
 
 
 @click.command()
 @counter_arguments
 @format_option
-def peek(
-    url: str,
-    rule: str,
-    values: tuple[str, ...],
-    namespace: str | None,
-    rules: Path | None,
-    form: str,
-) -> None:
-    """Show where a client stands under a rule.
+def peek(asked: Asked, form: str) -> None:
+    """Show where a client stands under a rule; nothing is charged.
 
-    URL is the store's, such as redis://localhost:6379; RULE the rule's name; VALUE what it counts by: an account, an address. Nothing
-    is charged.
+    URL is the store's, such as redis://localhost:6379 or shared://NAME; without it, DIANA_STORE or the rules file says. RULE is the rule's
+    name, VALUE what it counts by: an account, an address.
     """
-    with opened_tool(url, namespace) as tool:
-        counter = tool.counter(rule, values, rules)
-        passes, remaining, retry_us, reset_us, _ = tool.look(counter)
-        override = tool.override_of(counter)
-    if form == "json":
-        echo_json(
-            {
-                "rule": counter.rule.name,
-                "actor": counter.rule.actor,
-                "key": counter.key,
-                "allowed": bool(passes),
-                "remaining": remaining,
-                "retry_after": None if retry_us < 0 else retry_us / 1_000_000,
-                "reset_after": reset_us / 1_000_000,
-                "override": None if override is None else override._asdict(),
-            }
-        )
-        return
-    click.echo(f"rule    {counter.rule.name}, by {counter.rule.actor}")
-    click.echo(f"key     {counter.key!r}")
-    if override is not None:
-        unit = "at once" if isinstance(counter.rule.meter.limit, Places) else "per unit"
-        click.echo(f"number  {override.rpu} {unit}, an override")
-    if passes:
-        click.echo(f"says    {click.style('✓', fg='green')} {remaining} left")
-    elif retry_us == UNKNOWN:
-        click.echo(f"says    {click.style('✗ denied', fg='red')}, all places are taken")
+    with opened_counter(asked) as counter:
+        found = standings(counter)
+        if form == "json":
+            echo_json(_json(counter, found))
+        else:
+            _show(counter, found)
+
+
+def _show(counter: Counter, found: Standings) -> None:
+    rule = counter.rule
+    fields = rule.fields
+    where = f", for {fields['url']}" if fields["url"] else ""
+    methods = f" ({fields['methods']})" if fields["methods"] else ""
+    say(f"store   {counter.store.where}")
+    say(f"rule    {rule.name}, by {rule.actor}{where}{methods}")
+    say(f"key     {counter.key!r}")
+    if rule.cost != 1:
+        say(f"cost    {rule.cost}")
+    standing = found.agreed
+    if standing is None:
+        say("tiers   the client's tier is not known here; --tier NAME chooses one")
+        names = max(len(one.tier or "") for one in found.each)
+        limits = max(len(one.terms.limit) for one in found.each)
+        for one in found.each:
+            say(f"  {one.tier:<{names}}  {one.terms.limit:<{limits}}  ", *words_of_look(one))
     else:
-        click.echo(f"says    {click.style('✗ denied', fg='red')}, retry after {_seconds(retry_us)}")
-    click.echo(f"new in  {_seconds(reset_us)}")
+        why = f", {standing.why}" if standing.why else ""
+        say(f"limit   {standing.terms.limit}{why}")
+        say("says    ", *words_of_look(standing))
+        say(f"new in  {seconds(standing.reset_us)}")
+    for line in assumptions(counter):
+        say(f"note    {line}")
+
+
+def _json(counter: Counter, found: Standings) -> dict[str, object]:
+    rule, standing = counter.rule, found.agreed
+    return {
+        "store": counter.store.where,
+        "rule": rule.name,
+        "url": rule.fields["url"] or None,
+        "actor": rule.actor,
+        "key": counter.key,
+        "cost": rule.cost,
+        "tier": None if standing is None else standing.tier,
+        **json_of_standing(standing),
+        "tiers": [
+            {"tier": one.tier, **json_of_standing(one)}
+            for one in found.each
+            if one.tier is not None
+        ],
+        "override": None if found.override is None else found.override._asdict(),
+        "notes": list(assumptions(counter)),
+    }
 
 
 @click.command()
 @counter_arguments
-def reset(
-    url: str, rule: str, values: tuple[str, ...], namespace: str | None, rules: Path | None
-) -> None:
+def reset(asked: Asked) -> None:
     """Forget what was counted of a client under a rule.
 
     Arguments as for `diana peek`. All nodes follow within two seconds.
     """
-    with opened_tool(url, namespace) as tool:
-        counter = tool.counter(rule, values, rules)
-        _say_reset(counter, tool.reset(counter))
+    with opened_counter(asked) as counter:
+        was_there = counter.store.reset(counter.rule, counter.key)
+        said = "forgotten" if was_there else f"nothing was counted in {counter.store.where}"
+        say(f"{counter.rule.name}: {said}")
 
 
 @click.command()
 @counter_arguments
-def unblock(
-    url: str, rule: str, values: tuple[str, ...], namespace: str | None, rules: Path | None
-) -> None:
+def unblock(asked: Asked) -> None:
     """Let a client pass again that a rule denies now.
 
     Arguments as for `diana peek`. It resets the counter if the client is denied, and changes nothing if not. All nodes follow within
     two seconds.
     """
-    with opened_tool(url, namespace) as tool:
-        counter = tool.counter(rule, values, rules)
-        _unblock(tool, counter)
+    with opened_counter(asked) as counter:
+        _unblock(counter, standings(counter))
 
 
-def _unblock(tool: Tool, counter: Counter) -> None:
-    passes, remaining, retry_us, reset_us, _ = tool.look(counter)
-    if passes:
-        click.echo(f"{counter.rule.name}: not denied, {remaining + 1} left; nothing was changed")
+def _unblock(counter: Counter, found: Standings) -> None:
+    rule = counter.rule
+    denied = [one for one in found.each if not one.look.allowed]
+    if denied and (rule.unlisted or len(denied) < len(found.each)):
+        raise click.UsageError(_cannot_tell(counter, found))
+    for line in assumptions(counter):
+        say(f"note: {line}", err=True)
+    if not denied:
+        one = found.each[0]
+        if found.agreed is None:
+            said = "not denied under any tier"
+        else:
+            said = f"not denied under {_named(one)}, {one.left} left"
+        say(f"{rule.name}: {said}; nothing was changed")
         return
-    if retry_us == UNKNOWN:
-        retry_us = reset_us  # at the latest
-    tool.reset(counter)
-    click.echo(f"{counter.rule.name}: unblocked; it was denied for another {_seconds(retry_us)}")
+    counter.store.reset(rule, counter.key)
+    longest = max(denied, key=_wait_us)
+    under = _named(longest) if found.agreed is not None else "every tier"
+    say(
+        f"{rule.name}: unblocked; under {under} it was denied for another {seconds(_wait_us(longest))}"
+    )
 
 
-def _say_reset(counter: Counter, was_there: bool) -> None:
-    said = "forgotten" if was_there else "nothing was counted"
-    click.echo(f"{counter.rule.name}: {said}")
+def _cannot_tell(counter: Counter, found: Standings) -> str:
+    name = counter.rule.name
+    if counter.rule.unlisted:
+        said = next(assumptions(counter))
+        return f"{name}: it is not known whether this client is denied; nothing was changed: {said}"
+    denied = ", ".join(str(one.tier) for one in found.each if not one.look.allowed)
+    allowed = ", ".join(str(one.tier) for one in found.each if one.look.allowed)
+    return (
+        f"{name}: denied under {denied}, not denied under {allowed}; nothing was changed; "
+        "write the client's tier: --tier NAME"
+    )
 
 
-def _seconds(micros: int) -> str:
-    return "never" if micros == NEVER else f"{micros / 1_000_000:g} s"
+def _named(standing: Standing) -> str:
+    """`3/minute (tier free)`."""
+    return standing.terms.limit + (f" ({standing.why})" if standing.why else "")
+
+
+def _wait_us(standing: Standing) -> int:
+    look = standing.look
+    return look.reset_us if look.retry_us == UNKNOWN else look.retry_us

@@ -7,6 +7,7 @@ from datetime import datetime
 
 import click
 
+from diana.cli.output import say
 from diana.core.errors import ConfigError, SourceError
 from diana.sources.following.live import LiveRules
 
@@ -67,4 +68,4 @@ def publish_rules(file: str, store: str | None, once: bool) -> None:
 
 
 def _say(text: str) -> None:
-    click.echo(f"{datetime.now().astimezone():%H:%M:%S} {text}")
+    say(f"{datetime.now().astimezone():%H:%M:%S} {text}")

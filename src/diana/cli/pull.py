@@ -5,12 +5,16 @@ from __future__ import annotations
 import click
 
 from diana.cli.centre import URL_HELP, opened
+from diana.cli.output import say_document
 
 
 @click.command(epilog=f"URL: {URL_HELP}.")
 @click.argument("url")
 def pull(url: str) -> None:
-    """Print the rules document at URL, as it is."""
+    """Print the rules document at URL, byte by byte as it is.
+
+    On a terminal, control characters are escaped.
+    """
     with opened(url) as source:
         edition = source.load()
-    click.echo(edition.text, nl=False)
+    say_document(edition.text)

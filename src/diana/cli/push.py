@@ -19,7 +19,9 @@ from diana.cli.centre import (
     there_now,
     version_of,
 )
+from diana.cli.output import say, styled
 from diana.core.errors import ConfigError
+from diana.core.plain_text import plain
 from diana.sources.rules import rules_from_remote
 
 
@@ -44,13 +46,13 @@ def push(file: Path, url: str, yes: bool) -> None:
         seen = there_now(source)
         refuse_own_file(source, seen, url)
         if seen is not None and seen.text == text:
-            click.echo(f"{place} holds these rules already")
+            say(f"{place} holds these rules already")
             return
         old = policy_there(seen, url)
         if seen is not None and old is None:
-            click.secho("what is there now is no valid rules document", fg="yellow")
+            say(styled("what is there now is no valid rules document", "yellow"))
         say_difference(old, new)
         if not yes:
-            click.confirm(f"publish {count_of(new)} at {place}?", abort=True)
+            click.confirm(plain(f"publish {count_of(new)} at {place}?"), abort=True)
         edition = store.publish(text, seen)
-    click.echo(f"published {count_of(new)} at {place}, {version_of(new, edition)}")
+    say(f"published {count_of(new)} at {place}, {version_of(new, edition)}")

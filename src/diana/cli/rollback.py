@@ -17,6 +17,8 @@ from diana.cli.centre import (
     there_now,
     version_of,
 )
+from diana.cli.output import say
+from diana.core.plain_text import plain
 from diana.sources.rules import rules_from_remote
 
 
@@ -37,6 +39,6 @@ def rollback(url: str, yes: bool) -> None:
         new = rules_from_remote(previous.text, f"the previous rules at {place}")
         say_difference(policy_there(seen, url), new)
         if not yes:
-            click.confirm(f"publish {count_of(new)} again at {place}?", abort=True)
+            click.confirm(plain(f"publish {count_of(new)} again at {place}?"), abort=True)
         edition = store.publish(previous.text, seen)
-    click.echo(f"rolled back to {count_of(new)} at {place}, {version_of(new, edition)}")
+    say(f"rolled back to {count_of(new)} at {place}, {version_of(new, edition)}")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from diana.cli.output import echo_json, echo_json_line, format_option
+from diana.cli.output import echo_json, echo_json_line, format_option, say, styled
 from diana.core.errors import ConfigError
 from diana.core.shed import ShedLine
 from diana.shedding.gauge import GaugeState
@@ -65,10 +65,10 @@ def _show(factors: list[tuple[ShedLine, GaugeState]], form: str, watch: bool) ->
         (echo_json_line if watch else echo_json)(found)
         return
     if watch:
-        click.echo(time.strftime("%H:%M:%S"))
+        say(time.strftime("%H:%M:%S"))
     for line, state in factors:
-        click.echo(_text(line, state))
-    click.secho(f"rejecting {rejects} % of requests", fg="red" if rejects else "green")
+        say(_text(line, state))
+    say(styled(f"rejecting {rejects} % of requests", "red" if rejects else "green"))
 
 
 def _json(line: ShedLine, state: GaugeState) -> dict[str, object]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from datetime import datetime
 from threading import Event
 from typing import Protocol
@@ -16,7 +17,8 @@ from diana.cli.centre import (
     json_of_difference,
     say_difference,
 )
-from diana.cli.output import echo_json_line, format_option
+from diana.cli.output import echo_json_line, format_option, say, styled
+from diana.cli.store_argument import ENVIRONMENT
 from diana.core.errors import ConfigError, SourceError
 from diana.core.policy import Policy
 from diana.sources.following.live import LiveRules
@@ -26,16 +28,18 @@ LOOK_SECONDS = 0.2
 
 
 @click.command(epilog=f"URL: {URL_HELP}.")
-@click.argument("url")
+@click.argument("url", required=False)
 @click.option("--count", type=click.IntRange(1), help="End after so many changes.")
 @format_option
-def watch(url: str, count: int | None, form: str) -> None:
+def watch(url: str | None, count: int | None, form: str) -> None:
     """Follow the rules at URL as a node would, and show changes.
 
-    And what goes wrong. URL may be a file, too. As JSON, each event is an object on a line of its own.
+    And what goes wrong. URL may be a file, too; without it, the rules in the store that DIANA_STORE names are followed. As JSON, each
+    event is an object on a line of its own.
     """
     # What is logged is reported here anyway.
     logging.getLogger("diana").addHandler(logging.NullHandler())
+    url = url or _rules_of_store()
     if hint := forgotten_scheme(url):
         raise click.ClickException(hint)
     try:
@@ -56,6 +60,17 @@ def watch(url: str, count: int | None, form: str) -> None:
         live.close()
 
 
+def _rules_of_store() -> str:
+    """The rules that stand in the store itself, where `diana push URL` puts them."""
+    url = os.environ.get(ENVIRONMENT)
+    if not url:
+        raise click.UsageError(
+            "which rules? write a file or a URL, such as redis://localhost:6379, as the argument, "
+            f"or set {ENVIRONMENT} in the environment"
+        )
+    return url
+
+
 class Report(Protocol):
     def rules(self, old: Policy | None, new: Policy) -> None: ...
 
@@ -64,15 +79,16 @@ class Report(Protocol):
 
 class TextReport:
     def rules(self, old: Policy | None, new: Policy) -> None:
-        click.echo(f"{_now():%H:%M:%S} {count_of(new)}, version {new.version}")
+        say(f"{_now():%H:%M:%S} {count_of(new)}, version {new.version}")
         if old is not None:
             say_difference(old, new)
 
     def problems(self, problems: tuple[Problem, ...]) -> None:
         for problem in problems:
-            click.secho(f"{_now():%H:%M:%S} {problem.message}", fg="red")
+            for line in f"{_now():%H:%M:%S} {problem.message}".split("\n"):
+                say(styled(line, "red"))
         if not problems:
-            click.secho(f"{_now():%H:%M:%S} all is well again", fg="green")
+            say(styled(f"{_now():%H:%M:%S} all is well again", "green"))
 
 
 class JsonReport:

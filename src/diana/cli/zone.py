@@ -7,7 +7,8 @@ from typing import Any
 
 import click
 
-from diana.cli.output import echo_json, format_option
+from diana.cli.output import echo_json, format_option, say
+from diana.cli.zone_counters import open_zone
 from diana.core.errors import ConfigError, StoreError
 
 
@@ -46,23 +47,23 @@ def _remove(name: str, form: str) -> None:
     if form == "json":
         echo_json({"name": name, "removed": True})
     else:
-        click.echo(f"Zone {name} is removed.")
+        say(f"Zone {name} is removed.")
 
 
 def _empty(name: str, form: str) -> None:
-    store = _opened(name)
+    store = open_zone(name)
     keys = store.counts()["keys"]
     store.clear()
     if form == "json":
         echo_json({"name": name, "forgotten": keys})
     else:
-        click.echo(f"Zone {name} is empty; {keys:,} key{'' if keys == 1 else 's'} forgotten.")
+        say(f"Zone {name} is empty; {keys:,} key{'' if keys == 1 else 's'} forgotten.")
 
 
 def _show(name: str, form: str) -> None:
     from diana.stores.shared.zone_file import spelling_from_size
 
-    store = _opened(name)
+    store = open_zone(name)
     header, counts = store.file.header, store.counts()
     if form == "json":
         about: dict[str, Any] = {
@@ -79,23 +80,14 @@ def _show(name: str, form: str) -> None:
         echo_json(about)
         return
     created = datetime.fromtimestamp(header.created_us / 1_000_000, UTC)
-    click.echo(
+    say(
         f"{store.file.path}: {spelling_from_size(header.size)}, made {created:%Y-%m-%d %H:%M:%S} UTC"
     )
-    click.echo(f"kind {header.kind}, layout {header.version}, node {store.node}")
+    say(f"kind {header.kind}, layout {header.version}, node {store.node}")
     share = 100 * counts["used"] / max(1, counts["slots"])
-    click.echo(
+    say(
         f"{counts['keys']:,} keys in {counts['used']:,} of {counts['slots']:,} slots ({share:.1f} %)"
     )
-    click.echo(f"{counts['evictions']:,} evicted while it was full")
+    say(f"{counts['evictions']:,} evicted while it was full")
     for id, used in sorted(store.limits(), key=lambda limit: -limit[1]):
-        click.echo(f"{used:>12,}  {id}")
-
-
-def _opened(name: str) -> Any:
-    """Only one that is there: looking makes none, and a zone of the other kind is read as what it is."""
-    from diana.stores.shared.store import SharedStore
-    from diana.stores.shared.zone_file import header_of_zone
-
-    header = header_of_zone(name)
-    return SharedStore(name, kind=header.kind)
+        say(f"{used:>12,}  {id}")

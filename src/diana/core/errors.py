@@ -15,6 +15,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from diana.core.plain_text import plain, quotable
+
 if TYPE_CHECKING:
     from diana.core.decision import Decision
 
@@ -35,6 +37,8 @@ class ConfigError(DianaError, ValueError):
         path: str | None = None,
         file: str | None = None,
     ) -> None:
+        # A document from a server may have put anything into it. Several mistakes stand on lines of their own.
+        message = plain(message, keep="\n")
         super().__init__(message)
         self.message = message
         self.file = file
@@ -98,7 +102,13 @@ class StoreError(DianaError):
 
 
 class SourceError(StoreError):
-    """The rules cannot be had from where they should come, or not be put there."""
+    """The rules cannot be had from where they should come, or not be put there.
+
+    The message may quote what a server sent, so it is escaped here, for logs and terminals alike.
+    """
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(quotable(message))
 
 
 class LimitExceeded(DianaError):

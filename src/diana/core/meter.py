@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from diana.core.contracts import Algorithm, Decide, Params
 from diana.core.duration import spelling_from_micros
 from diana.core.errors import ConfigError
 from diana.core.limit import Limit, Places, holds_places
+
+if TYPE_CHECKING:
+    from diana.core.rule_facts import RuleFacts
 
 AT_ONCE = "at once"
 """Where other counters have their unit."""
@@ -26,6 +29,7 @@ class Meter:
         "algorithm",
         "compiled",
         "decide",
+        "facts",
         "family",
         "id",
         "limit",
@@ -54,6 +58,8 @@ class Meter:
         self.family = family
         """What it shares with the other meters of its rule; None if it is the only one."""
         self.decide: Decide = algorithm.decide
+        self.facts: RuleFacts | None = None
+        """What its rule says beside it; None if it is no rule's own, or counts in no store."""
         self.compiled: Any = None
         """What the kernels in C have made of it, once they were asked."""
 
@@ -147,6 +153,11 @@ def meter_from_limit(
 def escaped(part: str) -> str:
     """The bar separates the parts of a counter's identity, so none of them may hold one."""
     return part.replace("%", "%25").replace("|", "%7C")
+
+
+def unescaped(part: str) -> str:
+    """What `escaped` was given."""
+    return part.replace("%7C", "|").replace("%25", "%")
 
 
 def _foreign(option: str, algorithm: Algorithm) -> str:

@@ -18,6 +18,8 @@ from diana.core.mount import Readings, readings_under_mounts
 from diana.core.path import Reading, path_of_segments, readings_of_path, words_of_path
 from diana.core.request import Request, printable
 from diana.core.rule import Body, Place, Rule
+from diana.core.rule_facts import add_facts
+from diana.core.rule_names import labelled
 from diana.core.shed import ShedLine
 from diana.core.terms import Functions, why_left_alone
 from diana.core.tree import SegmentTree
@@ -93,7 +95,8 @@ class Policy:
         version: str = "",
         warnings: Sequence[Warning] = (),
     ) -> None:
-        self.rules = tuple(sorted(rules, key=_breadth))
+        self.rules = labelled(sorted(rules, key=_breadth))
+        add_facts(self.rules)
         self.settings = settings or Settings()
         self.version = version
         self.warnings = tuple(warnings)

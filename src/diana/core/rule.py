@@ -64,6 +64,8 @@ class Rule:
     functions: Functions | None = None
     drop: str | None = None
     """`random`: when far more ask than can pass, chance decides who asks."""
+    label: str | None = field(default=None, compare=False)
+    """In metrics, where the name alone does not tell it from another rule; None: its name does."""
 
     @property
     def lists_read_path(self) -> bool:

@@ -15,7 +15,7 @@ from http import HTTPStatus
 from math import inf
 from typing import NamedTuple
 
-from diana.core.decision import UNKNOWN, Decision
+from diana.core.decision import NEVER, UNKNOWN, Decision
 from diana.core.limit import Places
 from diana.core.match import Match
 from diana.core.meter import Meter
@@ -50,6 +50,8 @@ TYPES = {
 HALF_US = 0.5
 """Off before rounding up: a third of a second, three times, is one second and not two."""
 KINDS = (JSON, TEXT, HTML)
+UNITS = (("second", 1, 120), ("minute", 60, 7_200), ("hour", 3_600, 172_800), ("day", 86_400, inf))
+"""In which a wait is told: its seconds, and from how many seconds on the next one is used."""
 WITHOUT_BODY = (204, 205, 304)
 
 _PAGE = """\
@@ -223,13 +225,16 @@ def _wait_us(decision: Decision) -> float:
 
 
 def _legacy(decision: Decision, is_place: bool) -> Fields:
-    """One rule's numbers; `Reset` is in seconds from now, until it is as if nobody had ever asked. Of places nobody knows when that is."""
-    _, remaining, _, reset_us, _ = decision.outcome
+    """One rule's numbers; `Reset` is in seconds from now, until the counter is as if it had never been used.
+
+    There is none for slots, whose release is not known, and for a request that never passes: `0` would mean that it may come again now.
+    """
+    _, remaining, retry_us, reset_us, _ = decision.outcome
     fields = [
         (b"x-ratelimit-limit", str(decision.limit).encode()),
         (b"x-ratelimit-remaining", str(remaining).encode()),
     ]
-    if not is_place:
+    if not is_place and retry_us != NEVER:
         fields.append((b"x-ratelimit-reset", str(seconds_up(reset_us)).encode()))
     return fields
 
@@ -308,7 +313,14 @@ def detail_of(retry: int | None) -> str:
 
 
 def _try_again(retry: int) -> str:
-    return f"Please try again in {retry} second{'' if retry == 1 else 's'}."
+    return f"Please try again in {_in_words(retry)}."
+
+
+def _in_words(seconds: int) -> str:
+    """Rounded up to a unit that people count in: `90 seconds`, `60 minutes`, `3 days`."""
+    unit, size, _ = next(unit for unit in UNITS if seconds < unit[2])
+    number = -(-seconds // size)
+    return f"{number} {unit}{'' if number == 1 else 's'}"
 
 
 def seconds_without_header(verdict: Verdict) -> int | None:

@@ -20,13 +20,11 @@ from typing import Any
 from diana.core.errors import ConfigError
 from diana.core.plugins import algorithms
 from diana.core.policy import Policy
-from diana.nginx.publishing import rules_key
 from diana.nginx.unicode_tables import unicode_tables
-from diana.nginx.wire_rules import ALGORITHMS, wire_rules
+from diana.nginx.wire_rules import ALGORITHMS, rules_key, wire_rules
 from diana.stores.redis.protocol.acquire_in_lua import PRELUDE
 from diana.stores.redis.protocol.script import keeps_log, scripts
-from diana.stores.redis.store import BUDGET_US, NAMESPACE
-from diana.stores.redis.url import Address, address_from_url
+from diana.stores.redis.url import BUDGET_US, NAMESPACE, Address, address_from_url
 
 _SAFE = re.compile(r"[A-Za-z0-9_./-]+")
 SECRET, OPEN = 0o600, 0o644

@@ -3,36 +3,23 @@
 from __future__ import annotations
 
 import logging
-import re
-from hashlib import sha256
 from threading import Event
 from typing import Any
 from urllib.parse import unquote
 
 from diana.core.errors import ConfigError
-from diana.core.policy import Policy, RulesFrom
+from diana.core.policy import Policy
 from diana.core.terms import LiveOverrides
-from diana.nginx.wire_rules import wire_rules, wire_version
+from diana.nginx.wire_rules import rules_key, wire_rules, wire_version
 from diana.sources.places.redis_client import KeyClient
 from diana.stores.redis.background.overrides import override_keys, override_of_text
-from diana.stores.redis.store import NAMESPACE
-from diana.stores.redis.url import address_from_url
+from diana.stores.redis.url import NAMESPACE, address_from_url
 
 log = logging.getLogger("diana")
 
 LOOK_SECONDS = 0.5
 MOST_OVERRIDES = 5_000
 """All of them are read by every worker of every nginx when one changes."""
-
-_LOGIN = re.compile(r"://[^/?]*@")
-
-
-def rules_key(namespace: str, rules_from: RulesFrom | None) -> str:
-    """Fleets with rules of their own may share a namespace: they are told apart by where their rules come from."""
-    if rules_from is None:
-        return f"{namespace}:rules:nginx"
-    place = _LOGIN.sub("://", rules_from.url)
-    return f"{namespace}:rules:nginx:{sha256(place.encode()).hexdigest()[:16]}"
 
 
 class RulesPublisher:

@@ -7,6 +7,7 @@ A field of a rule is in it, or the rule is refused with a reason: nothing is eve
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from hashlib import sha256
@@ -19,7 +20,7 @@ from diana.actors.number import conversion_from_argument
 from diana.core.division import divided
 from diana.core.errors import ConfigError
 from diana.core.meter import Meter
-from diana.core.policy import Policy, Settings
+from diana.core.policy import Policy, RulesFrom, Settings
 from diana.core.roster import Roster
 from diana.core.rule import Body, Place, Rule
 from diana.core.terms import LiveOverrides
@@ -33,6 +34,8 @@ ALGORITHMS = ("TB", "LB", "W", "SW", "SL")
 """Those of which Lua knows how a charge is given back."""
 ACTORS = ("all", "ip", "host", "path", "header", "query", "cookie", "segment", "account", "device")
 DEFAULT_IDENTITY = {"account": "header X-Account-Id", "device": "header X-Device-Id"}
+
+_LOGIN = re.compile(r"://[^/?]*@")
 
 
 def wire_rules(policy: Policy, has_store: bool = True, stored: LiveOverrides | None = None) -> str:
@@ -70,6 +73,14 @@ def wire_rules(policy: Policy, has_store: bool = True, stored: LiveOverrides | N
     if "tier" in settings.identity:
         document["tier"] = _identity("tier", settings)
     return json.dumps(document, ensure_ascii=False, separators=(",", ":"))
+
+
+def rules_key(namespace: str, rules_from: RulesFrom | None) -> str:
+    """Fleets with rules of their own may share a namespace: they are told apart by where their rules come from."""
+    if rules_from is None:
+        return f"{namespace}:rules:nginx"
+    place = _LOGIN.sub("://", rules_from.url)
+    return f"{namespace}:rules:nginx:{sha256(place.encode()).hexdigest()[:16]}"
 
 
 def wire_version(text: str) -> str:

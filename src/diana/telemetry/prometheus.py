@@ -11,6 +11,9 @@
     diana_expired_places_total             places that ran off while their request still ran: one more may have been inside than `most` says
     diana_store_…_total                    what the store counts: see diana.stores.redis.counts
 
+`rule` is the rule's name. Where a name alone does not tell two rules apart, it says more: `a (minute)` and `a (hour)`; and of a limit on
+a route, which has no name of its own, the view: `shop.views.login: 5/minute by ip`.
+
 No label ever holds what a client sent: a client that invents names must not fill the memory of who watches.
 """
 
@@ -65,13 +68,16 @@ class PrometheusObserver:
             return
         self._told[verdict.allowed].inc()
         for rule, decision in zip(verdict.rules, verdict.decisions, strict=True):
-            self._decisions.labels(rule.name, _outcome(rule, decision)).inc()
+            label = rule.label or rule.name
+            self._decisions.labels(label, _outcome(rule, decision)).inc()
             if decision.degraded:
-                self._degraded.labels(rule.name).inc()
-        for name in verdict.identity_errors:
-            self._identity_errors.labels(name).inc()
-        for rule_name, function in verdict.function_errors:
-            self._function_errors.labels(rule_name, function).inc()
+                self._degraded.labels(label).inc()
+        if verdict.identity_errors or verdict.function_errors:
+            labels = {rule.name: rule.label or rule.name for rule in verdict.rules}
+            for name in verdict.identity_errors:
+                self._identity_errors.labels(labels.get(name, name)).inc()
+            for name, function in verdict.function_errors:
+                self._function_errors.labels(labels.get(name, name), function).inc()
 
     def watch(self, counts: Callable[[], Mapping[str, int]]) -> None:
         """The store's own counters, read when they are asked for."""

@@ -178,6 +178,22 @@ def test_tls_with_a_certificate_of_the_client(
         assert server.ask("KEYS", "*refused*|k") == []
 
 
+def test_tls_on_one_side_only_is_said(
+    certificates: Certificates, redis7: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    limiter = _limiter(redis7.url.replace("redis://", "rediss://"))
+    assert limiter.take("k").degraded
+    until(lambda: "TLS failed: the server did not reply to the handshake" in caplog.text, "why")
+    assert "if this port speaks no TLS, write redis:// instead of rediss://" in caplog.text
+    limiter.close()
+    caplog.clear()
+    with Server(REDIS_7, certificates=certificates) as server:
+        limiter = _limiter(server.url.replace("rediss://", "redis://"))
+        until(partial(_is_lost, limiter), "it is lost")
+        until(lambda: "if this port speaks TLS, write rediss://" in caplog.text, "why")
+        limiter.close()
+
+
 def _limiter(url: str, name: str = "url", **options: Any) -> Limiter:
     separator = "&" if "?" in url else "?"
     return Limiter("2/minute", store=f"{url}{separator}budget=5s", name=name, **options)

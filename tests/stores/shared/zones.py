@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from uuid import uuid4
 
+from diana.stores.shared.limit_names import path_of_names
 from diana.stores.shared.zone_file import path_of_zone
 
 
@@ -16,3 +17,4 @@ def zone_name() -> Iterator[str]:
         yield name
     finally:
         path_of_zone(name).unlink(missing_ok=True)
+        path_of_names(path_of_zone(name)).unlink(missing_ok=True)

@@ -6,6 +6,8 @@ import logging
 from threading import Lock
 from typing import NamedTuple
 
+from diana.core.plain_text import plain
+
 log = logging.getLogger("diana")
 
 
@@ -37,13 +39,13 @@ class Problems:
 
     def report(self, where: str, message: str) -> None:
         """Logged once, until something else is wrong."""
-        problem = Problem(where, message)
+        problem = Problem(where, plain(message, keep="\n"))
         with self._lock:
             if self._now.get(where) == problem:
                 return
             self._now[where] = problem
             self._unreported.discard(where)
-        log.error("keeping the last good rules: %s", message)
+        log.error("keeping the last good rules: %s", problem.message)
 
     def clear(self, where: str) -> None:
         """The source works again."""

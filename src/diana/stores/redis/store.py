@@ -43,10 +43,14 @@ from diana.stores.redis.pending_refunds import PendingRefunds
 from diana.stores.redis.protocol.wire import Plans
 from diana.stores.redis.refunds import Charged
 from diana.stores.redis.routing import JobSteps, WaitForServers
-from diana.stores.redis.url import Address, address_from_url, namespace_from_spelling
+from diana.stores.redis.url import (
+    BUDGET_US,
+    NAMESPACE,
+    Address,
+    address_from_url,
+    namespace_from_spelling,
+)
 
-BUDGET_US = 50_000
-NAMESPACE = "diana"
 LOOK_SECONDS = 0.001
 
 T = TypeVar("T")

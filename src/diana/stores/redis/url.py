@@ -19,12 +19,16 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from diana.core.duration import micros_from_spelling
 from diana.core.errors import ConfigError, shown
 
+BUDGET_US = 50_000
+"""How long a request waits for the store, if neither the URL nor the rules file says."""
+NAMESPACE = "diana"
+"""The prefix of all keys, likewise."""
 DEFAULT_PORTS = {"single": 6379, "sentinel": 26379, "cluster": 6379}
 ESCAPED = (
     "in a user, a password or a value, write / as %2F, ? as %3F, # as %23, @ as %40 and % as %25"
 )
 FAMILIES = ("redis", "rediss", "unix", "valkey", "valkeys")
-NAMESPACE = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+_NAMESPACE = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 
 class Endpoint(NamedTuple):
@@ -78,7 +82,7 @@ def _flag(text: str) -> bool:
 
 
 def namespace_from_spelling(text: str) -> str:
-    if not isinstance(text, str) or not NAMESPACE.fullmatch(text):
+    if not isinstance(text, str) or not _NAMESPACE.fullmatch(text):
         raise ConfigError(
             f"{shown(text)} is no namespace; write up to 64 letters, digits, dots, dashes or underscores"
         )

@@ -21,6 +21,7 @@ from diana.core.log import Log, log_of
 from diana.core.meter import Meter
 from diana.core.weigh import weigh
 from diana.stores.native import kernels, terms_of
+from diana.stores.shared.limit_names import LimitNames
 from diana.stores.shared.unfit import too_many_entries
 from diana.stores.shared.zone_file import BODY, ZoneFile
 
@@ -44,7 +45,7 @@ class NativeZone:
 
     def __init__(self, file: ZoneFile) -> None:
         self._file = file
-        self._ids: dict[bytes, str] = {}
+        self._names = LimitNames(file.path)
         header = file.header
         try:
             self._counters: Counters = kernels().Counters(
@@ -77,7 +78,7 @@ class NativeZone:
     def check_meter(self, meter: Meter) -> None:
         """ConfigError if what this limit counts does not fit."""
         terms = _terms(meter)
-        self._ids[self._counters.owner_of(terms)] = meter.id
+        self._names.add(self._counters.owner_of(terms), meter.id)
         if terms.kind == kernels().LOG and meter.params.limit > MOST_ENTRIES:
             raise too_many_entries(meter, MOST_ENTRIES)
         if terms.kind == kernels().NUMBERS:
@@ -157,13 +158,12 @@ class NativeZone:
         return self._counters.statistics()
 
     def limits(self) -> list[tuple[str, int]]:
-        """How many keys each limit has; one that this process has not heard of by its digest."""
+        """How many keys each limit has; one whose name no process has written down by its hash."""
+        names = self._names.known()
         keys: Counter[bytes] = Counter()
         for owner, count in self._counters.owners():
             keys[owner] += count
-        return [
-            (self._ids.get(owner, f"#{owner.hex()}"), count) for owner, count in keys.most_common()
-        ]
+        return [(names.get(owner, f"#{owner.hex()}"), count) for owner, count in keys.most_common()]
 
 
 class _InPython:

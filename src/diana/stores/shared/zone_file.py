@@ -29,6 +29,7 @@ import struct
 import tempfile
 import zlib
 from collections.abc import Callable
+from contextlib import suppress
 from mmap import mmap
 from pathlib import Path
 from time import monotonic, sleep, time_ns
@@ -38,6 +39,7 @@ from weakref import WeakValueDictionary, finalize
 from diana.core.errors import ConfigError, StoreError, shown
 from diana.stores.clock import epoch_offset_us
 from diana.stores.lock import fork_safe_lock
+from diana.stores.shared.limit_names import remove_names
 
 try:
     import fcntl
@@ -169,6 +171,8 @@ def header_of_zone(name: str) -> Header:
 def remove_zone_file(name: str) -> None:
     """Who uses it goes on with it; who opens it from now on gets a new one."""
     path = path_of_zone(name)
+    with suppress(OSError):
+        remove_names(path)
     try:
         if not stat.S_ISLNK(os.lstat(path).st_mode):
             _check_owner(name, path, os.lstat(path))

@@ -57,7 +57,7 @@ end
 local function legacy(headers, charge, outcome)
   headers['X-RateLimit-Limit'] = format('%.0f', charge.meter.limit)
   headers['X-RateLimit-Remaining'] = format('%.0f', outcome.remaining)
-  headers['X-RateLimit-Reset'] = format('%.0f', seconds_up(outcome.reset))
+  if outcome.retry ~= NEVER then headers['X-RateLimit-Reset'] = format('%.0f', seconds_up(outcome.reset)) end
 end
 
 -- Header lines of a request that passes.
@@ -94,9 +94,21 @@ local function seconds_to_retry(denying, outcomes)
   return math.max(1, seconds_up(longest))
 end
 
+local UNITS = {{'second', 1, 120}, {'minute', 60, 7200}, {'hour', 3600, 172800}, {'day', 86400, math.huge}}
+
+-- Rounded up to a unit that people count in.
+local function in_words(seconds)
+  for _, unit in ipairs(UNITS) do
+    if seconds < unit[3] then
+      local number = math.ceil(seconds / unit[2])
+      return format('%.0f %s%s', number, unit[1], number == 1 and '' or 's')
+    end
+  end
+end
+
 local function detail_of(retry)
   if not retry then return 'This request cannot be let through.' end
-  return format('Too many requests. Please try again in %.0f second%s.', retry, retry == 1 and '' or 's')
+  return format('Too many requests. Please try again in %s.', in_words(retry))
 end
 
 local function title_of(status, phrase, retry)

@@ -10,6 +10,7 @@ from typing import Any
 
 from diana.core.meter import Meter
 from diana.stores.redis.background.control import Control
+from diana.stores.redis.background.facts import facts_text
 from diana.stores.redis.connection.server import Server
 from diana.stores.redis.notices import Notices
 from diana.stores.redis.protocol.commands import Exchange, call_script, command
@@ -20,6 +21,15 @@ LIMITS_LIVE_SECONDS = 3_600
 LIMITS_AT_ONCE = 100
 MOST_LIMITS = 100_000
 """Published and renewed; of more, those that were seen first are forgotten."""
+
+
+def limit_key(namespace: str, id: bytes) -> bytes:
+    return f"{namespace}:limit:".encode() + id
+
+
+def rule_key(namespace: str, id: bytes) -> bytes:
+    """Beside the limit's."""
+    return f"{namespace}:rule:".encode() + id
 
 
 class Publisher:
@@ -85,9 +95,20 @@ class Publisher:
             key = self._due.popleft()
             meter, server = self._limits.get(key), self._server_of(key)
             if meter is not None and server is not None and not server.is_lost:
-                argv = (wire_limit(meter), LIMITS_LIVE_SECONDS * 1_000)
-                due.setdefault(server, []).append(call_script(scripts()["init"], [key], argv))
+                life_ms = LIMITS_LIVE_SECONDS * 1_000
+                init = call_script(scripts()["init"], [key], (wire_limit(meter), life_ms))
+                due.setdefault(server, []).append(init)
+                self._add_facts(due, key, meter, life_ms)
         return due
+
+    def _add_facts(
+        self, due: dict[Server, list[Exchange]], limit: bytes, meter: Meter, life_ms: int
+    ) -> None:
+        """What commands find beside a limit. In a cluster it may be on another server."""
+        key = rule_key(self._namespace, limit.removeprefix(limit_key(self._namespace, b"")))
+        text, server = facts_text(meter), self._server_of(key)
+        if text is not None and server is not None and not server.is_lost:
+            due.setdefault(server, []).append(command("SET", key, text, "PX", life_ms))
 
     def _say(self, control: Control, steps: Exchange) -> Any:
         """Good to have said; a user who may not say it can do without."""

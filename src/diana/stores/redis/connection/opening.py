@@ -19,10 +19,16 @@ from diana.stores.lock import fork_safe_lock
 from diana.stores.redis.connection.budget import Budget
 from diana.stores.redis.connection.connection import Connection
 from diana.stores.redis.protocol.commands import command
-from diana.stores.redis.protocol.failures import Failure, NoReply, Unreachable
+from diana.stores.redis.protocol.failures import Failure, NoReply, Overrun, Unreachable
 from diana.stores.redis.url import Endpoint
 
 CONNECT_SECONDS = 1.0
+NO_TLS = "if this port speaks no TLS, write redis:// instead of rediss://"
+NEEDS_TLS = "if this port speaks TLS, write rediss:// instead of redis://"
+
+
+class NoHandshake(TimeoutError):
+    """A server accepted the connection and said nothing to a TLS handshake: so does a Redis that speaks no TLS on this port."""
 
 
 def patience(budget: float) -> float:
@@ -50,7 +56,10 @@ def open_connection(
     except (Failure, OSError, ValueError) as error:  # ValueError: files of TLS that cannot be read
         if connection is not None:
             connection.close()
-        raise Unreachable(_reason(error), isinstance(error, NoReply | TimeoutError)) from None
+        may_need_tls = endpoint.port != 0 and not login.get("tls")
+        raise Unreachable(
+            _reason(error, may_need_tls), isinstance(error, NoReply | TimeoutError)
+        ) from None
     except BaseException:
         if connection is not None:
             connection.close()
@@ -134,6 +143,9 @@ def _secured(plain: socket.socket, endpoint: Endpoint, login: Mapping[str, Any])
         raise
     try:
         secure.do_handshake()
+    except TimeoutError as error:
+        secure.close()
+        raise NoHandshake from error
     except BaseException:
         secure.close()
         raise
@@ -181,11 +193,18 @@ def _log_in(connection: Connection, login: Mapping[str, Any], budget: Budget) ->
             raise answer
 
 
-def _reason(error: Exception) -> str:
+def _reason(error: Exception, may_need_tls: bool) -> str:
     if isinstance(error, ConnectionRefusedError):
         return "connection refused"
+    if isinstance(error, NoHandshake):
+        return f"TLS failed: the server did not reply to the handshake in time; {NO_TLS}"
+    if isinstance(error, ssl.SSLError):
+        hint = f"; {NO_TLS}" if error.reason == "WRONG_VERSION_NUMBER" else ""
+        return f"TLS failed: {error.strerror or error}{hint}"
     if isinstance(error, TimeoutError):
         return "no connection in time"
+    if may_need_tls and isinstance(error, NoReply) and not isinstance(error, Overrun):
+        return f"{error}; {NEEDS_TLS}"
     if isinstance(error, ReplyError | Failure):
         return str(error)
     return f"{error.strerror or error}" if isinstance(error, OSError) else str(error)

@@ -138,6 +138,7 @@ class Server:
         """That alone hurts no request that has a connection."""
         if not len(self.pool):
             self.breaker.note_no_connection(failure)
+            self.breaker.explain(failure)
 
     def tidy(self) -> None:
         self._reclaim()

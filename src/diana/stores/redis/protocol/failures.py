@@ -17,9 +17,14 @@ from __future__ import annotations
 
 import re
 
+from diana.core.plain_text import quotable
+
 
 class Failure(Exception):
-    """Nothing was done, unless it is a NoReply."""
+    """Nothing was done, unless it is a NoReply. The message may quote the server, so it is escaped here, for logs and terminals alike."""
+
+    def __init__(self, said: str = "") -> None:
+        super().__init__(quotable(said))
 
 
 class NoConnection(Failure):

@@ -40,7 +40,8 @@ class Plans:
     def __init__(self, publish: Callable[[bytes, Meter], None]) -> None:
         self._publish = publish
         self._plans: dict[Meter, Plan] = {}
-        self._known: dict[bytes, bytes | None] = {}
+        self._known: dict[bytes, tuple[bytes | None, Any]] = {}
+        """What was published: the limit, and what its rule says beside it."""
 
     def forget(self) -> None:
         """All; those in use are computed anew, and told of."""
@@ -58,8 +59,8 @@ class Plans:
             # Of a rule's tiers and overrides, others are told of one: who has no tier of his own there is limited by it.
             first = meter if meter.family is None else meter.family.first or meter
             limit = plan.limit if first is meter else wire_limit(first)
-            if self._known.get(id) != limit:
-                self._known[id] = limit
+            if self._known.get(id) != (limit, first.facts):
+                self._known[id] = limit, first.facts
                 self._publish(id, first)
         return plan
 

@@ -1,0 +1,83 @@
+"""Rules of one name: what tells them apart, for metrics and for commands.
+
+Two rules may have the same name if they count apart: by another unit, actor, algorithm or scope. Limits on routes are named by their
+limit ("5/minute by ip"), and each view counts under its own name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from diana.core.duration import spelling_from_micros
+from diana.core.limit import Places
+from diana.core.meter import AT_ONCE, Meter, unescaped
+from diana.core.rule import Rule
+
+FIELDS = ("unit", "url", "methods", "actor", "algo", "scope", "options")
+"""By which rules of one name may be told apart, the most telling first."""
+
+
+def described(rule: Rule) -> dict[str, str]:
+    """A rule by FIELDS, each as it is spelled in a rules file."""
+    meter = rule.meter
+    return {
+        "unit": unit_of_meter(meter),
+        "url": rule.url.spelling,
+        "methods": ",".join(sorted(rule.methods or ())),
+        "actor": rule.actor,
+        "algo": meter.algorithm.code,
+        "scope": rule.scope,
+        "options": ", ".join(
+            f"{option} {getattr(meter.params, option)}" for option in meter.algorithm.identity
+        ),
+    }
+
+
+def unit_of_meter(meter: Meter) -> str:
+    limit = meter.limit
+    return AT_ONCE if isinstance(limit, Places) else spelling_from_micros(limit.unit_us)
+
+
+def telling_fields(rules: Sequence[Mapping[str, str]]) -> tuple[str, ...]:
+    """The fields by which each of these differs from all others: one if one is enough."""
+    differing = [field for field in FIELDS if len({rule[field] for rule in rules}) > 1]
+    for field in differing:
+        if len({rule[field] for rule in rules}) == len(rules):
+            return (field,)
+    for last in range(2, len(differing) + 1):
+        fields = tuple(differing[:last])
+        if len({tuple(rule[field] for field in fields) for rule in rules}) == len(rules):
+            return fields
+    return tuple(differing)
+
+
+def labelled(rules: Sequence[Rule]) -> tuple[Rule, ...]:
+    """The same rules; those whose name says too little get a label for metrics."""
+    by_name: dict[str, list[Rule]] = {}
+    for rule in rules:
+        by_name.setdefault(rule.name, []).append(rule)
+    fields = {
+        name: telling_fields(list(map(described, alike)))
+        for name, alike in by_name.items()
+        if len(alike) > 1
+    }
+    return tuple(
+        replace(rule, label=_label(rule, fields.get(rule.name, ())))
+        if rule.name in fields or counter_name(rule.meter) != rule.name
+        else rule
+        for rule in rules
+    )
+
+
+def counter_name(meter: Meter) -> str:
+    """The name under which a rule's meter counts."""
+    return unescaped(meter.id.partition(":")[2].partition("|")[0])
+
+
+def _label(rule: Rule, fields: tuple[str, ...]) -> str:
+    name, counter = rule.name, counter_name(rule.meter)
+    if counter != name:
+        return f"{counter}: {name}"
+    values = described(rule)
+    return f"{name} ({', '.join(values[field] for field in fields if values[field])})"
