@@ -17,7 +17,7 @@
 #define MOST_PARAMS 8
 
 /* Which kernel a state belongs to. Part of a zone's layout: never renumber. */
-enum kind { NO_STATE = 0, BUCKET = 1, WINDOW = 2, SLIDING = 3, LOG = 4, NUMBERS = 5 };
+enum kind { NO_STATE = 0, BUCKET = 1, WINDOW = 2, SLIDING = 3, LOG = 4, NUMBERS = 5, LEDGER = 6 };
 
 struct outcome {
     int allowed;
@@ -29,12 +29,20 @@ struct words {
     int64_t at[3];
 };
 
+/* The ledger of a bucket that something was refunded to: start and sum of each span, the oldest first. */
+#define MOST_SPANS 8
+struct ledger {
+    int64_t spans;
+    int64_t number[2 * MOST_SPANS];
+};
+
 /* Whether the state is to be written: not on a denial, unless it was stamped anew because the clock was set back. */
-int bucket_decide(const int64_t *params, const struct words *state, int64_t cost, int64_t now,
-                  struct words *after, struct outcome *outcome);
+int bucket_decide(const int64_t *params, const struct words *state, struct ledger *ledger,
+                  int64_t cost, int64_t now, struct words *after, struct outcome *outcome);
 int window_decide(const int64_t *params, const struct words *state, int64_t cost, int64_t now,
                   struct words *after, struct outcome *outcome);
-void bucket_refund(const int64_t *params, struct words *state, int64_t cost, int64_t at, int64_t now);
+void bucket_refund(const int64_t *params, struct words *state, struct ledger *ledger, int64_t cost,
+                   int64_t at, int64_t now);
 void window_refund(const int64_t *params, struct words *state, int64_t cost, int64_t at, int64_t now);
 
 /* The state of a sliding window: `ring` has slices + 1 counts. */

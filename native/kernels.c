@@ -19,6 +19,9 @@ static inline int64_t modulo(int64_t a, int64_t b)
     return rest < 0 ? rest + b : rest;
 }
 
+/* Into how many spans of the ledger the time is divided in which a full bucket runs empty. */
+#define SPANS 4
+
 struct bucket {
     int64_t capacity, free, per, leak, drain, tick, limit, ceiling;
 };
@@ -43,7 +46,8 @@ static inline int bucket_as_of(const struct bucket *p, const struct words *state
         *level = found;
         if (stamped - now > SECOND_US)
             return 1;
-        *stamp = stamped;
+        if (found > 0)
+            *stamp = stamped;
         return 0;
     }
     int64_t ticks = now - stamped;
@@ -59,8 +63,15 @@ static inline int bucket_as_of(const struct bucket *p, const struct words *state
     return 0;
 }
 
-int bucket_decide(const int64_t *params, const struct words *state, int64_t cost, int64_t now,
-                  struct words *after, struct outcome *o)
+/* A ledger counts on only while there is a level of the same scale. */
+static inline int ledger_counts(const struct bucket *p, const struct words *state, int64_t level,
+                                int moved)
+{
+    return level > 0 && !moved && state->at[2] == p->per;
+}
+
+int bucket_decide(const int64_t *params, const struct words *state, struct ledger *ledger,
+                  int64_t cost, int64_t now, struct words *after, struct outcome *o)
 {
     const struct bucket *p = (const struct bucket *)params;
     int64_t level, stamp;
@@ -68,9 +79,18 @@ int bucket_decide(const int64_t *params, const struct words *state, int64_t cost
     int64_t ahead = stamp - now;
     after->at[1] = stamp;
     after->at[2] = p->per;
+    if (ledger->spans > 0 && !ledger_counts(p, state, level, moved))
+        ledger->spans = 0;
     /* Above the limit nothing is multiplied: it could leave 64 bits. */
     int64_t filled = cost <= p->limit ? level + cost * p->per : 0;
     if (cost == 0 || (cost <= p->limit && filled <= p->capacity)) {
+        if (ledger->spans > 0) {
+            int64_t *newest = &ledger->number[2 * ledger->spans - 2];
+            if (now - newest[0] < p->drain * p->tick)
+                newest[1] += cost * p->per;
+            else
+                ledger->spans = 0;
+        }
         after->at[0] = filled;
         o->allowed = 1;
         o->remaining = filled < p->capacity ? (p->capacity - filled) / p->per : 0;
@@ -91,16 +111,83 @@ int bucket_decide(const int64_t *params, const struct words *state, int64_t cost
     return moved;
 }
 
-void bucket_refund(const int64_t *params, struct words *state, int64_t cost, int64_t at, int64_t now)
+static int64_t leaks_surely(const struct bucket *p, int64_t elapsed)
+{
+    int64_t ticks = over(elapsed, p->tick) - (p->tick > 1);
+    return least(most(0, ticks), p->drain) * p->leak;
+}
+
+/* The level that what was poured from a span on can have left, at the most: as if all of each came at its end. */
+static int64_t left_since(const struct bucket *p, const struct ledger *ledger, int64_t span,
+                          int64_t last, int64_t now)
+{
+    int64_t left = 0, end = ledger->number[2 * span];
+    for (; span < ledger->spans; span++) {
+        int64_t next = last;
+        if (span + 1 < ledger->spans)
+            next = least(ledger->number[2 * span + 2], last);
+        left = most(0, left - leaks_surely(p, next - end));
+        left = least(p->ceiling, left + ledger->number[2 * span + 1]);
+        end = next;
+    }
+    return most(0, left - leaks_surely(p, now - end));
+}
+
+void bucket_refund(const int64_t *params, struct words *state, struct ledger *ledger, int64_t cost,
+                   int64_t at, int64_t now)
 {
     const struct bucket *p = (const struct bucket *)params;
-    int64_t level, stamp;
-    bucket_as_of(p, state, now, &level, &stamp);
-    int64_t ticks = least(now > at ? (now - at) / p->tick : 0, p->drain);
-    int64_t back = least(cost, p->limit) * p->per - ticks * p->leak;
-    state->at[0] = level - least(level, most(0, back));
-    state->at[1] = stamp;
-    state->at[2] = p->per;
+    int64_t level, as_of, leak = p->leak, tick = p->tick, drain_us = p->drain * p->tick;
+    int moved = bucket_as_of(p, state, now, &level, &as_of);
+    if (level == 0) {
+        *state = (struct words){{0, now, p->per}};
+        ledger->spans = 0;
+        return;
+    }
+    if (now - at >= drain_us)
+        return;
+    int64_t stamp = least(state->at[1], as_of);
+    int64_t last = stamp > now ? stamp : least(now, stamp + tick - 1);
+    int64_t hidden = tick > 1 && now > at ? leak : 0;
+    int64_t *number = ledger->number;
+    cost = least(cost, p->limit) * p->per;
+    if (ledger->spans == 0 || !ledger_counts(p, state, level, moved)) {
+        ledger->spans = 1;
+        number[0] = at;
+        number[1] = level + over_up(now - at, tick) * leak;
+    }
+    if (at < number[0]) {
+        /* Never that long, but in a damaged file. */
+        number[1] += least(over_up(number[0] - at, tick), 2 * p->drain + 2 * SECOND_US) * leak;
+        number[0] = at;
+    }
+    int64_t span = ledger->spans - 1;
+    while (number[2 * span] > at)
+        span--;
+    number[2 * span + 1] = most(0, number[2 * span + 1] - cost);
+    int64_t bound = least(level - cost + over_up(last - at, tick) * leak,
+                          left_since(p, ledger, span, last, now));
+    int64_t rest = least(level, most(0, most(bound + hidden, level - cost)));
+    if (rest == 0) {
+        *state = (struct words){{0, now, p->per}};
+        ledger->spans = 0;
+        return;
+    }
+    if (now - number[2 * ledger->spans - 2] >= over_up(p->drain, SPANS) * tick &&
+        ledger->spans < MOST_SPANS) {
+        number[2 * ledger->spans] = most(now, stamp) + 1;
+        number[2 * ledger->spans + 1] = 0;
+        ledger->spans++;
+    }
+    while (ledger->spans > 1 && now - number[2] >= drain_us) {
+        int64_t poured = rest + over_up(now - number[2], tick) * leak;
+        for (int64_t later = 2; later < ledger->spans; later++)
+            poured -= number[2 * later + 1];
+        memmove(number, number + 2, (size_t)(2 * ledger->spans - 2) * sizeof *number);
+        ledger->spans--;
+        number[1] = most(number[1], poured);
+    }
+    *state = (struct words){{rest + over(as_of - stamp, tick) * leak, stamp, p->per}};
 }
 
 struct window {

@@ -83,6 +83,54 @@ static void sliding_store(struct table *t, const int64_t *params, uint32_t slot,
     scatter(t, more_of(s), state->ring, params[2] + 1);
 }
 
+/* A bucket with a ledger keeps level and stamp in its own slot, and behind it its scale, how many spans, and those. */
+static void ledger_read(struct table *t, uint32_t slot, struct words *words, struct ledger *ledger)
+{
+    const struct slot *s = &t->slot[slot];
+    int64_t numbers[2 + 2 * MOST_SPANS] = {0};
+    words->at[0] = s->word[0];
+    words->at[1] = s->word[1];
+    gather(t, more_of(s), numbers, 2);
+    words->at[2] = numbers[0];
+    ledger->spans = numbers[1];
+    int64_t count = 2 + 2 * ledger->spans;
+    if (ledger->spans < 0 || ledger->spans > MOST_SPANS || !gather(t, more_of(s), numbers, count)) {
+        ledger->spans = 0;
+        return;
+    }
+    for (int64_t i = 0; i < 2 * ledger->spans; i++) {
+        ledger->number[i] = numbers[i + 2];
+        if (!is_whole(numbers[i + 2]) || (i % 2 == 1 && numbers[i + 2] < 0))
+            ledger->spans = 0;
+    }
+}
+
+/* Room for its spans was reserved, or they stand there already. */
+static void bucket_store(struct table *t, uint32_t slot, const struct words *words,
+                         const struct ledger *ledger)
+{
+    struct slot *s = &t->slot[slot];
+    if (ledger->spans == 0) {
+        if (!is_of(t, slot, BUCKET))
+            become(t, slot, BUCKET, 0);
+        for (int i = 0; i < 3; i++)
+            if (s->word[i] != words->at[i])
+                PUT(t, s->word[i], words->at[i]);
+        return;
+    }
+    int64_t count = 2 + 2 * ledger->spans, numbers[2 + 2 * MOST_SPANS], found[2] = {0, 0};
+    numbers[0] = words->at[2];
+    numbers[1] = ledger->spans;
+    memcpy(numbers + 2, ledger->number, (size_t)(2 * ledger->spans) * sizeof numbers[0]);
+    if (is_of(t, slot, LEDGER))
+        gather(t, more_of(s), found, 2);
+    if (found[1] != ledger->spans)
+        become(t, slot, LEDGER, count);
+    PUT(t, s->word[0], words->at[0]);
+    PUT(t, s->word[1], words->at[1]);
+    scatter(t, more_of(s), numbers, count);
+}
+
 void state_weigh(struct table *t, enum kind kind, const int64_t *params, uint32_t slot,
                  int64_t cost, int64_t now, struct finding *found)
 {
@@ -91,15 +139,23 @@ void state_weigh(struct table *t, enum kind kind, const int64_t *params, uint32_
     found->slot = slot;
     switch (kind) {
     case BUCKET:
+        found->ledger.spans = 0;
+        if (is_of(t, slot, BUCKET)) {
+            memcpy(copy.at, t->slot[slot].word, sizeof copy.at);
+            words = &copy;
+        } else if (is_of(t, slot, LEDGER)) {
+            ledger_read(t, slot, &copy, &found->ledger);
+            words = &copy;
+        }
+        found->writes = bucket_decide(params, words, &found->ledger, cost, now, &found->after,
+                                      &found->outcome);
+        break;
     case WINDOW:
-        if (is_of(t, slot, kind)) {
+        if (is_of(t, slot, WINDOW)) {
             memcpy(copy.at, t->slot[slot].word, sizeof copy.at);
             words = &copy;
         }
-        found->writes =
-            kind == BUCKET
-                ? bucket_decide(params, words, cost, now, &found->after, &found->outcome)
-                : window_decide(params, words, cost, now, &found->after, &found->outcome);
+        found->writes = window_decide(params, words, cost, now, &found->after, &found->outcome);
         break;
     case SLIDING: {
         struct sliding state;
@@ -141,6 +197,8 @@ void state_write(struct table *t, const struct limit *limit, int64_t cost, int64
             PUT(t, s->word[1], 0);
         }
         log_write(t, limit->params, slot, cost, now, found->outcome.allowed);
+    } else if (limit->kind == BUCKET) {
+        bucket_store(t, slot, &found->after, &found->ledger);
     } else {
         if (!is_of(t, slot, limit->kind))
             become(t, slot, limit->kind, 0);
@@ -202,9 +260,38 @@ void state_settle(struct table *t, const struct limit *limit, uint32_t slot, int
     slot_ages(t, slot, now + reset, frees);
 }
 
+/* Where the slot is once there is room for a ledger, for which others may have to go; NONE if it went itself. */
+static uint32_t room_for_ledger(struct table *t, uint32_t slot, int64_t now)
+{
+    struct hash hash = {{t->slot[slot].hash[0], t->slot[slot].hash[1]}};
+    int fits = table_reserve(t, slots_for(2 + 2 * MOST_SPANS), now) == 0;
+    return fits ? table_find(t, hash) : NONE;
+}
+
+static void refund_bucket(struct table *t, const struct limit *limit, uint32_t slot, int64_t cost,
+                          int64_t at, int64_t now)
+{
+    struct words words;
+    struct ledger ledger = {0};
+    if (is_of(t, slot, LEDGER))
+        ledger_read(t, slot, &words, &ledger);
+    else
+        memcpy(words.at, t->slot[slot].word, sizeof words.at);
+    bucket_refund(limit->params, &words, &ledger, cost, at, now);
+    bucket_store(t, slot, &words, &ledger);
+}
+
 void state_refund(struct table *t, const struct limit *limit, uint32_t slot, int64_t cost,
                   int64_t at, int64_t now)
 {
+    if (limit->kind == BUCKET && (is_of(t, slot, BUCKET) || is_of(t, slot, LEDGER))) {
+        slot = room_for_ledger(t, slot, now);
+        if (slot == NONE)
+            return;
+        refund_bucket(t, limit, slot, cost, at, now);
+        state_settle(t, limit, slot, 1, now, NULL);
+        return;
+    }
     if (!is_of(t, slot, limit->kind))
         return;
     struct slot *s = &t->slot[slot];
@@ -221,10 +308,7 @@ void state_refund(struct table *t, const struct limit *limit, uint32_t slot, int
     } else {
         struct words words;
         memcpy(words.at, s->word, sizeof words.at);
-        if (limit->kind == BUCKET)
-            bucket_refund(limit->params, &words, cost, at, now);
-        else
-            window_refund(limit->params, &words, cost, at, now);
+        window_refund(limit->params, &words, cost, at, now);
         for (int i = 0; i < 3; i++)
             if (s->word[i] != words.at[i])
                 PUT(t, s->word[i], words.at[i]);

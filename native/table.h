@@ -181,6 +181,7 @@ struct finding {
     uint32_t slot; /* NONE: never seen */
     int writes;
     struct words after;
+    struct ledger ledger; /* of a bucket */
     struct outcome outcome;
 };
 /* What a charge would come to; nothing is changed. */
@@ -217,7 +218,7 @@ static inline enum kind kind_of(const struct slot *s) { return (enum kind)(s->ow
 static inline uint32_t more_of(const struct slot *s)
 {
     enum kind kind = kind_of(s);
-    if (kind == SLIDING || kind == NUMBERS)
+    if (kind == SLIDING || kind == NUMBERS || kind == LEDGER)
         return (uint32_t)s->word[2];
     return kind == LOG ? (uint32_t)(s->word[2] & UINT32_MAX) : NONE;
 }

@@ -27,7 +27,7 @@ const char *zone_open_private(struct zone *z, uint32_t most_keys)
 #if SHARES
 
 #define SIGN UINT64_C(0x44696e6132303031)
-#define LAYOUT 1
+#define LAYOUT 2
 #if defined(__GLIBC__)
 #define LIBRARY 1
 #else

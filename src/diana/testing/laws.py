@@ -1,7 +1,8 @@
 """The laws that make an algorithm trustworthy, checked on random histories (with hypothesis).
 
 1. Whole: integers in and out. 2. Denial is free. 3. Retry is exact. 4. Forgetting is safe. 5. Costs add. 6. Bounded. 7. Refund undoes
-a charge at the same instant, and later never gives more than never having charged. And a cost of 0 always passes.
+a charge at the same instant, and later never gives more than never having charged; the charges that remain are bounded as in 6. And a cost
+of 0 always passes.
 
 For algorithms that hold places (`holds_places`) the third law is another: a place is free as soon as one is given back. A denial names no
 time (or what an option says); with as many places given back as it lacks, it passes. A place that is given back twice is given back once;
@@ -121,6 +122,8 @@ def _check(algorithm: Algorithm, history: History) -> None:
             _costs_add(algorithm, params, moment)
     if places:
         _free_when_given_back(algorithm, params, moments)
+    else:
+        _bounded_after_refunds(algorithm, params, history)
     _bounded(algorithm, params, moments)
     for moment, numbers in zip(moments, left, strict=True):
         assert _numbers(moment.after) == numbers, f"a state was changed, not replaced: {moment}"
@@ -269,6 +272,23 @@ def _bounded(algorithm: Algorithm, params: Any, moments: list[Moment]) -> None:
             interval = last.now - admitted[first].now + 1
             most = algorithm.promise(params, interval)
             assert total <= most, f"{total} in {interval} µs, promised {most}: {admitted}"
+
+
+def _bounded_after_refunds(algorithm: Algorithm, params: Any, history: History) -> None:
+    """Among charges that remain, refunded ones make no room for more than is promised."""
+    remaining: list[Moment] = []
+    state: State | None = None
+    now = history.begin_us
+    for step, (gap, cost) in enumerate(history.asked):
+        now += gap
+        if remaining and state is not None and (history.probe >> step) % 2:
+            back = remaining.pop((history.probe + step) % len(remaining))
+            state = algorithm.refund(state, params, back.cost, back.now, now)
+        after, outcome = algorithm.decide(state, params, cost, now)
+        if outcome[0] and cost:
+            remaining.append(Moment(now, cost, state, after, Outcome(*outcome)))
+            state = after
+    _bounded(algorithm, params, remaining)
 
 
 def _refund_undoes(algorithm: Algorithm, params: Any, moment: Moment, later: int) -> None:

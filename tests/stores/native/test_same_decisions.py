@@ -70,13 +70,13 @@ class InPython:
 def replay(
     store: Store, meters_at: list[list[Meter]], history: list[tuple[int, int, str, bool]]
 ) -> None:
-    """Both are asked the same, and now and then a charge is given back."""
+    """Both get the same calls; now and then any of the charges is refunded."""
     python, now = InPython(), BEGIN_US
     charged: list[tuple[list[Charge], int]] = []
     for step, (gap, cost, key, gives_back) in enumerate(history):
         now += gap
         if gives_back and charged:
-            back, at = charged.pop()
+            back, at = charged.pop(cost % len(charged))
             python.refund(back, at, now)
             store.refund(back, at, now)
         meters = meters_at[step * len(meters_at) // len(history)]

@@ -1,0 +1,87 @@
+"""Refunds in nginx's Lua leave the same states as in Python."""
+
+from __future__ import annotations
+
+import json
+from importlib.resources import files
+from random import Random
+from typing import Any
+
+import pytest
+
+from diana.core.limit import Limit
+from diana.core.meter import meter_from_limit
+from diana.core.plugins import algorithms
+from diana.nginx.exporting import kernels
+from tests.servers.server import Server
+
+BEGIN_US = 1_700_000_000_000_000
+SECOND_US = 1_000_000
+
+SCRIPT = """
+local kernels = (function() %s end)()
+local function require() return kernels end
+local refund = (function() %s end)()
+local state, states = nil, {}
+for _, step in ipairs(cjson.decode(ARGV[3])) do
+  local params = cjson.decode(ARGV[2])
+  if step.refunded then
+    if state then state = refund[ARGV[1]](state, params, step.refunded, step.at, step.now) end
+  else
+    local after, passed = kernels[ARGV[1]](state, params, step.cost, step.now)
+    if passed == 1 then state = after end
+  end
+  local digits = {}
+  for place, number in ipairs(state or {}) do digits[place] = string.format('%%.0f', number) end
+  states[#states + 1] = table.concat(digits, ',')
+end
+return states
+"""
+
+
+def history(random: Random, pace: int, capacity: int) -> list[dict[str, int]]:
+    now = BEGIN_US
+    steps: list[dict[str, int]] = []
+    charged: list[tuple[int, int]] = []
+    for _ in range(60):
+        now += random.choice([0, 0, 1, pace, 3 * pace, random.randint(0, pace * capacity), -pace])
+        cost = random.choice([1, 1, 2, 3])
+        if charged and random.random() < 0.45:
+            at, cost = charged.pop(random.randrange(len(charged)))
+            steps.append({"now": now, "refunded": cost, "at": at})
+        else:
+            charged.append((now, cost))
+            steps.append({"now": now, "cost": cost})
+    return steps
+
+
+@pytest.mark.parametrize("code", ["TB", "LB", "W", "SW"])
+def test_the_states_are_the_same(redis7: Server, code: str) -> None:
+    refund = files("diana.nginx").joinpath("lua", "diana", "refund.lua").read_text("utf-8")
+    script = SCRIPT % (kernels(), refund)
+    random = Random(code)
+    with_ledger = 0
+    for _ in range(40):
+        unit_us, rpu = random.choice(
+            [(SECOND_US, 10), (7 * SECOND_US, 3), (86_400 * SECOND_US, 9_973)]
+        )
+        options: dict[str, Any] = (
+            {"burst": random.choice([1, 5, 40])} if code in ("TB", "LB") else {}
+        )
+        meter = meter_from_limit("any", Limit(rpu, unit_us), algorithms()[code], options)
+        params: Any = meter.params
+        steps = history(random, unit_us // rpu, params.limit)
+        found = redis7.ask("EVAL", script, 0, code, json.dumps(params.numbers), json.dumps(steps))
+        state: Any = None
+        for step, text in zip(steps, found, strict=True):
+            if "refunded" in step:
+                if state is not None:
+                    state = meter.algorithm.refund(
+                        state, params, step["refunded"], step["at"], step["now"]
+                    )
+            else:
+                after, outcome = meter.algorithm.decide(state, params, step["cost"], step["now"])
+                state = after if outcome[0] else state
+            assert text.decode() == ",".join(map(str, state or ()))
+            with_ledger += code in ("TB", "LB") and state is not None and len(state) > 5
+    assert code not in ("TB", "LB") or with_ledger > 40
