@@ -366,8 +366,20 @@ class Node:
             self.count("trips")
             self.network.carry(lambda: self._at_store(command.words, step))
 
+        def ask_on_second_connection() -> None:
+            """As the background thread does when half the budget is over."""
+            breaker = self._server.breaker
+            if not (is_over or self.is_dead):
+                breaker.suspect(sent)
+                hear = self._when_it_runs
+                self.network.carry(
+                    lambda: self.network.carry(lambda: hear(lambda: breaker.hear(self.seconds())))
+                )
+
         step(None)
-        self.world.after(BUDGET_US, lambda: self._when_it_runs(lambda: finish(Overrun())))
+        self.world.after(BUDGET_US // 2, ask_on_second_connection)
+        overrun = Overrun(proves_silence=True)
+        self.world.after(BUDGET_US, lambda: self._when_it_runs(lambda: finish(overrun)))
 
     def _at_store(self, words: tuple[Any, ...], reply: Callable[[Any], None]) -> None:
         answer = self.store.execute(self.name, words)

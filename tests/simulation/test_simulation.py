@@ -52,8 +52,8 @@ def test_fleets_that_once_exceeded_their_limit(seed: int) -> None:
 
 
 def test_nodes_that_lost_the_store_have_their_shares_beside_those_that_reach_it() -> None:
-    cut_us = (897_302, 1_897_302)
-    outcome = play(drawn(14_505))
+    cut_us = (831_266, 861_266)
+    outcome = play(drawn(594))
     assert outcome.scenario.cut_us == cut_us
     first, second, *later = outcome.apart()
     assert (first.per_second, second.per_second) == (50, 100)
