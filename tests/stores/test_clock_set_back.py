@@ -47,7 +47,7 @@ def store(
 @pytest.mark.parametrize("back_us", [1, 400_000, SECOND_US])
 def test_a_limiter_refunds_it(store: Any, algo: str, limits: str, back_us: int) -> None:
     clock = FakeClock(BEGIN_US)
-    options = {"burst": 9} if algo == "LB" else {}
+    options: dict[str, Any] = {"burst": 9} if algo == "LB" else {}
     limiter = Limiter(limits, algo=algo, store=store, name="back", clock=clock, **options)
     assert limiter.take("k", 2)
     clock.set(BEGIN_US - back_us)
@@ -63,7 +63,7 @@ def test_a_limiter_refunds_it(store: Any, algo: str, limits: str, back_us: int) 
 def test_a_charge_to_the_window_before_is_not_refunded_from_the_next(store: Any, algo: str) -> None:
     """The clock is set back to where the charge was made, and its window has ended since."""
     clock = FakeClock(BEGIN_US // (60 * SECOND_US) * 60 * SECOND_US - 400_000)
-    options = {"slices": 1} if algo == "SW" else {}
+    options: dict[str, Any] = {"slices": 1} if algo == "SW" else {}
     limiter = Limiter("10/minute", algo=algo, store=store, name="next", clock=clock, **options)
     earlier = limiter.take("k", 3)
     clock.advance(60.5 if algo == "SW" else 0.5)

@@ -62,7 +62,9 @@ class Look(NamedTuple):
     """What `check` would ask, without asking it."""
 
     match: Match
+    charges: list[Charge]
     asked: list[tuple[Store, Charge]]
+    """Without those of rules in the shadow that refuse the request: they are counted nowhere."""
     refusing: Rule | None
     now: int | None
 
@@ -322,12 +324,18 @@ class Judge:
         asked = [
             (self.stores.of(rule), charge)
             for rule, charge in zip(match.rules, charges, strict=True)
+            if charge[1] is not REFUSED_KEY
         ]
-        return Look(match, asked, refusing, now)
+        return Look(match, charges, asked, refusing, now)
 
     def conclude_look(self, look: Look, decisions: list[Decision], request: Request) -> Verdict:
         """What `check` would have said; observers are not told."""
-        match, meters = look.match, tuple(charge[0] for _, charge in look.asked)
+        match, meters = look.match, tuple(charge[0] for charge in look.charges)
+        found = iter(decisions)
+        decisions = [
+            self._denial(rule, look.now) if charge[1] is REFUSED_KEY else next(found)
+            for rule, charge in zip(match.rules, look.charges, strict=True)
+        ]
         if look.refusing is not None:
             match, meters = Match((*match.rules, look.refusing)), (*meters, look.refusing.meter)
             decisions = [*decisions, self._denial(look.refusing, look.now)]
@@ -342,9 +350,9 @@ class Judge:
         if only is not None:
             self.rule_named(only)
         look = self.look(request)
-        for rule, (store, (meter, key, _)) in zip(look.match.rules, look.asked, strict=True):
-            if only is None or rule.name == only:
-                yield store, meter, key
+        for rule, (meter, key, _) in zip(look.match.rules, look.charges, strict=True):
+            if key is not REFUSED_KEY and (only is None or rule.name == only):
+                yield self.stores.of(rule), meter, key
 
     def rule_named(self, name: str) -> Rule:
         for rule in self.policy.rules:
