@@ -186,7 +186,7 @@ def test_what_an_earlier_version_wrote_as_text_is_replaced(ask: Ask, server: red
     some = meter(3)
     assert outcome_of(ask("look", "old", some, 1, BEGIN_US)) == (True, 2, SECOND_US, SECOND_US, 0)
     assert server.type("old") == b"string", "a look wrote"
-    assert outcome_of(ask("take", "old", some, 3, BEGIN_US)) == (True, 0, 0, SECOND_US, 0)
+    assert outcome_of(ask("take", "old", some, 3, BEGIN_US)) == (True, 0, SECOND_US, SECOND_US, 0)
     assert server.type("old") == b"zset"
 
 
