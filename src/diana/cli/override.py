@@ -42,7 +42,9 @@ def override(
         _check_name(counter)
         if rpu is None:
             was_there = counter.store.override(counter.rule, counter.key, None)
-            say(f"{counter.rule.name}: {'removed' if was_there else 'there was no override'}")
+            say(
+                f"{counter.rule.distinct_name}: {'removed' if was_there else 'there was no override'}"
+            )
             return
         wanted = Override(rpu, burst, None if until is None else int(until * 1_000_000))
         limit = terms_of_override(counter.rule, wanted).limit  # or it is a mistake
@@ -50,20 +52,20 @@ def override(
     end = "without end"
     if until is not None:
         end = f"until {datetime.fromtimestamp(until, UTC):%Y-%m-%d %H:%M:%S} UTC"
-    say(f"{counter.rule.name}: {limit} for {' '.join(counter.values)}, {end}")
+    say(f"{counter.rule.distinct_name}: {limit} for {' '.join(counter.values)}, {end}")
 
 
 def _check_name(counter: Counter) -> None:
-    """Nodes find an override by the name of the rule."""
+    """Nodes find an override by the distinct name of the rule."""
     rule = counter.rule
     if rule.named is not None:
         raise click.ClickException(
             f"{rule.name} has no name of its own, so no override can name it; give the limit of the route a name="
         )
-    if counter.namesakes:
+    if counter.namesakes and not rule.is_complete:
         raise click.UsageError(
-            f"an override is by the rule's name, and {counter.namesakes + 1} rules have the name {rule.name!r}; "
-            "give each a name of its own in the rules file"
+            f"an override is by the rule's distinct name, and the store does not say how to tell {rule.name!r} from "
+            f"{counter.namesakes} others of this name; add --rules FILE"
         )
 
 
