@@ -10,6 +10,7 @@ from diana.core.policy import Warning
 from diana.core.rule import Rule
 from diana.core.tree import SegmentTree
 from diana.core.url import Url
+from diana.sources.document.invented_values import warnings_of_invented_values
 from diana.sources.document.methods import why_unknown
 from diana.sources.document.schema import RulesFile
 
@@ -24,6 +25,7 @@ def warnings_of(
     """`rules` are those that are asked, `exempt` the urls that blocks leave alone."""
     yield from _methods_that_no_request_has(file)
     yield from _identities_that_clients_choose(file, rules)
+    yield from warnings_of_invented_values(file, rules, exempt)
     yield from _scopes_that_were_not_meant(file, rules)
     yield from _tiers_that_no_request_has(file, rules)
     yield from _overrides_that_are_over(rules, now_us)
