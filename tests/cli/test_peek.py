@@ -169,6 +169,15 @@ def test_a_look_costs_what_the_rule_costs(redis7: Server, guard: Guard, source: 
     assert told("peek", *arguments)["reset_after"] == 0
 
 
+def test_an_override_under_which_the_cost_never_passes_is_refused(
+    redis7: Server, guard: Guard, source: list[str]
+) -> None:
+    result = run("override", redis7.url, "dear", "bob", *source, "--rpu", "1")
+    assert result.exit_code == 1
+    assert "the rule's cost 2 can never pass: the most is 1; write more" in result.output
+    assert not redis7.ask("EXISTS", "shop:{overrides}")
+
+
 def test_overrides_of_the_rules_file(redis7: Server, guard: Guard, source: list[str]) -> None:
     for _ in range(2):
         assert guard.check(request("alice"))

@@ -12,18 +12,21 @@ from diana.cli.known_rule import terms_of_override
 from diana.cli.output import say
 from diana.core.duration import micros_from_spelling
 from diana.core.errors import ConfigError
-from diana.core.terms import Override
+from diana.core.limit import LARGEST_RPU
+from diana.core.terms import Override, cost_never_passes
 
 
 @click.command()
 @counter_arguments
 @click.option(
     "--rpu",
-    type=click.IntRange(1),
+    type=click.IntRange(1, LARGEST_RPU),
     default=None,
     help="Requests per the rule's unit; of a rule of slots, so many at once.",
 )
-@click.option("--burst", type=click.IntRange(0), default=None, help="If the algorithm has one.")
+@click.option(
+    "--burst", type=click.IntRange(0, LARGEST_RPU), default=None, help="If the algorithm has one."
+)
 @click.option(
     "--for", "duration", default=None, help="For how long, such as 1h. [default: without end]"
 )
@@ -47,12 +50,14 @@ def override(
             )
             return
         wanted = Override(rpu, burst, None if until is None else int(until * 1_000_000))
-        limit = terms_of_override(counter.rule, wanted).limit  # or it is a mistake
+        terms = terms_of_override(counter.rule, wanted)  # or it is a mistake
+        if terms.most is not None and counter.rule.cost > terms.most:
+            raise ConfigError(cost_never_passes(counter.rule.cost, terms.most))
         counter.store.override(counter.rule, counter.key, wanted)
     end = "without end"
     if until is not None:
         end = f"until {datetime.fromtimestamp(until, UTC):%Y-%m-%d %H:%M:%S} UTC"
-    say(f"{counter.rule.distinct_name}: {limit} for {' '.join(counter.values)}, {end}")
+    say(f"{counter.rule.distinct_name}: {terms.limit} for {' '.join(counter.values)}, {end}")
 
 
 def _check_name(counter: Counter) -> None:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from difflib import get_close_matches
 
 from diana.core.duration import spelling_from_micros
-from diana.core.errors import ConfigError
+from diana.core.errors import ConfigError, shown
 from diana.core.limit import Places
 from diana.core.meter import AT_ONCE, Meter, unescaped
 from diana.core.rule import Rule
@@ -75,6 +75,8 @@ def labelled(rules: Sequence[Rule]) -> tuple[Rule, ...]:
 
 def rule_named(name: str, rules: Sequence[Rule]) -> Rule:
     """The rule of this name, or with this label. ConfigError if there is none, or if several rules share the name."""
+    if not isinstance(name, str):
+        raise ConfigError(f"rule must be a str, the name of a rule (got {shown(name)})")
     named = [rule for rule in rules if rule.name == name]
     if not named:
         named = [rule for rule in rules if rule.label == name]

@@ -125,6 +125,11 @@ def meter_with(meter: Meter, override: Override) -> Meter:
     return other
 
 
+def cost_never_passes(cost: int, most: int) -> str:
+    """What is said of an override under which the rule's cost is always denied."""
+    return f"the rule's cost {cost} can never pass: the most is {most}; write more"
+
+
 def family_of(meter: Meter) -> Family:
     """The one it belongs to, from now on if not before."""
     if meter.family is None:

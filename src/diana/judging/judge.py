@@ -31,6 +31,7 @@ from diana.core.shed import Shed
 from diana.core.terms import (
     LiveOverrides,
     Override,
+    cost_never_passes,
     meter_with,
 )
 from diana.core.verdict import Verdict
@@ -353,14 +354,15 @@ class Judge:
             raise ConfigError(
                 f"rule {name!r} counts by {rule.actor}; overrides are by the value of one actor"
             )
+        if not isinstance(value, str):
+            said = f"value must be a str, the value of the rule's actor (got {shown(value)})"
+            raise ConfigError(said + (f"; write '{value}'" if value.__class__ is int else ""))
         key = rule.key_from(value)
         if override is not None:
             meter = meter_with(rule.meter, override)
             self.stores.check_fit(meter)
             if rule.cost > meter.params.limit:
-                raise ConfigError(
-                    f"the rule's cost {rule.cost} can never pass: the most is {meter.params.limit}; write more"
-                )
+                raise ConfigError(cost_never_passes(rule.cost, meter.params.limit))
         self.overrides.set_for(rule, key, override)
 
     def _decide_here(
