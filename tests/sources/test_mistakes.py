@@ -510,7 +510,7 @@ def test_one_mistake_does_not_hide_another(text: str, found: list[int]) -> None:
         ("url: /\nexcept: [/, /a]\n", (2, 10, "except[0]", "/ leaves alone all of /; write a longer url")),
         ("url: /a\nexcept: [/a/b, /c]\n", (2, 16, "except[1]", "/c is not under /a, so it is left alone anyway; remove it")),
         ("methods: [any]\nurl: /\n", (1, 11, "methods[0]", "ANY is no method; remove methods to limit them all")),
-        ("methods: [GET, get]\nurl: /\n", (1, 10, "methods", "GET stands here twice; keep one")),
+        ("methods: [GET, get]\nurl: /\n", (1, 16, "methods[1]", "GET stands here twice; keep one")),
         ("store: memory://\nurl: /\n", (1, 1, "", "store is a setting; put it beside limits:, and url and rules under limits:")),
         ("url: http://shop/a\n", (1, 6, "url", "the url 'http://shop/a' names a host; write the path only, and limit by actor: host")),
         ("url: /%ff\n", (1, 6, "url", "the url '/%ff' is no text; write it in UTF-8")),

@@ -157,7 +157,7 @@ class _Compiler:
         actors, key = self._actors_and_key(block, merged)
         spelling = " + ".join(actor.spelling for actor in actors or ())
         url = block.fields["url"].value if "url" in block.fields else EVERYWHERE
-        methods = block.fields["methods"].value if "methods" in block.fields else None
+        methods = [method.value for method in block.value("methods") or ()]
         scope = value("scope") or "local"
         unit = AT_ONCE if places else _unit_in_words(value("unit") or "second")
         name = value("name") or _default_name(url, methods, spelling, unit)

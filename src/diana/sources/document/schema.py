@@ -19,6 +19,7 @@ from diana.core.policy import RulesFrom
 from diana.core.rule import Place
 from diana.sources import check_source
 from diana.sources.document.filters import filter_reader
+from diana.sources.document.methods import methods
 from diana.sources.document.plans import by_tier, override_reader, roster_reader, statuses
 from diana.sources.document.reader import (
     Field,
@@ -44,7 +45,6 @@ from diana.sources.document.values import (
     answer_body,
     budget,
     lease_ttl,
-    methods,
     mount,
     namespace,
     percent,
