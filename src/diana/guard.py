@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property, partial
 from pathlib import Path
@@ -10,6 +10,7 @@ from typing import Any, Self
 
 from diana.core.contracts import Client, Clock, Observer, Store
 from diana.core.division import Share
+from diana.core.errors import ConfigError, shown
 from diana.core.exchange import adrive, drive
 from diana.core.policy import Policy
 from diana.core.request import Request
@@ -41,6 +42,8 @@ class _PolicyGuard:
         clock: Clock | None = None,
         observers: Sequence[str | Observer] = (),
     ) -> None:
+        if not isinstance(policy, Policy):
+            raise ConfigError(_no_policy(type(self).__name__, policy))
         self._begin(Judge(policy, store, clock, observers, local_store))
 
     def _begin(self, judge: Judge) -> None:
@@ -177,6 +180,15 @@ class _PolicyGuard:
     def function_errors(self) -> int:
         """How often a function of `policy.with_functions` failed; such requests are decided without it."""
         return self._judge.function_errors
+
+
+def _no_policy(guard: str, value: object) -> str:
+    got, write = shown(value), f'{guard}.from_file("diana.yaml")'
+    if isinstance(value, str | Path):
+        got, write = shown(str(value)), f"{guard}.from_file({str(value)!r})"
+    elif isinstance(value, Mapping):
+        got, write = "a mapping", f"{guard}(load_rules(...)) with the mapping in it"
+    return f"{guard}: policy must be a Policy (got {got}); write {write}"
 
 
 class Guard(_PolicyGuard):

@@ -149,10 +149,10 @@ def scalar(node: Node, what: str, advice: str) -> Scalar:
 def whole(smallest: int, largest: int = LARGEST_NUMBER) -> Read:
     """A whole number, written in digits."""
 
-    def read(node: Node, _: str) -> int:
+    def read(node: Node, path: str) -> int:
         word = scalar(node, "a number", "write digits such as 10")
         if not word.plain and _WHOLE.fullmatch(word.text):
-            raise ConfigError(f"{_shown(node)} in quotes is a text; write {word.text} without them")
+            raise in_quotes(name_in(path), word.text)
         number = int(word.text) if _WHOLE.fullmatch(word.text) else -1
         if number > largest:
             raise ConfigError(f"{_shown(node)} is too large; write at most {largest}")
@@ -163,6 +163,17 @@ def whole(smallest: int, largest: int = LARGEST_NUMBER) -> Read:
         return number
 
     return read
+
+
+def in_quotes(field: str, number: str) -> ConfigError:
+    return ConfigError(
+        f"{field} must be a number (got {shown(number)}, a text in quotes); write {field}: {number}"
+    )
+
+
+def name_in(path: str) -> str:
+    """The field that a path ends with."""
+    return path.rpartition(".")[2]
 
 
 def flag(node: Node, path: str) -> bool:
