@@ -23,6 +23,7 @@ from diana.shedding.activity import ProcessActivity
 from diana.shedding.gauge import GaugeState
 from diana.sources.following.live import LiveRules
 from diana.sources.following.problems import Problem
+from diana.sources.rules import load_rules
 from diana.stores import asynchronous
 from diana.stores.later import LaterInLoop, LaterInThread
 from diana.waiting import Queue, Sleep, TaskTicket, ThreadTicket, Timer
@@ -55,14 +56,30 @@ class _PolicyGuard:
     @classmethod
     def from_file(
         cls,
-        path: str | Path,
+        path: str | Path | Mapping[str, Any],
         store: str | Store | Client | None = None,
         *,
         local_store: str | Store | None = None,
         clock: Clock | None = None,
         observers: Sequence[str | Observer] = (),
     ) -> Self:
-        """The rules of a file or a URL, and every change of them; `store` and `local_store` win over the file's."""
+        """The rules of a file or a URL, and every change of them; `store` and `local_store` win over the file's.
+
+        A mapping holds the rules themselves: they do not change.
+        """
+        if isinstance(path, Mapping):
+            policy = load_rules(path)
+            if policy.settings.rules_from is not None:
+                raise ConfigError(
+                    "rules_from must stand in a file, whose changes are followed (got a mapping); "
+                    f'write {cls.__name__}.from_file("diana.yaml")'
+                )
+            return cls(policy, store, local_store=local_store, clock=clock, observers=observers)
+        if not isinstance(path, str | Path):
+            raise ConfigError(
+                f"rules must be the path of a file, a URL or a mapping (got {shown(path)}); "
+                f'write {cls.__name__}.from_file("diana.yaml")'
+            )
         live = LiveRules(path)
         try:
             guard = cls(
