@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from weakref import ref
 
 import pytest
 
@@ -267,3 +270,20 @@ def test_a_property_of_a_request_that_raises_is_not_taken_for_a_wrong_type() -> 
 
     with pytest.raises(AttributeError, match="its own mistake"):
         Guard(POLICY).check(Lazy())
+
+
+def test_an_error_keeps_nothing_alive_that_it_passed_through() -> None:
+    class Local:
+        pass
+
+    def fail() -> ref[Local]:
+        local = Local()
+        with suppress(ConfigError):
+            Limiter("5 a minute")
+        return ref(local)
+
+    gc.disable()
+    try:
+        assert fail()() is None
+    finally:
+        gc.enable()

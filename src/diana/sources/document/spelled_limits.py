@@ -44,11 +44,16 @@ def or_spelled_limit(read: Read) -> Read:
     """The number `rpu`; for `100/minute` in its place, the message says what to write."""
 
     def read_rpu(node: Node, path: str) -> Any:
-        if isinstance(node, Scalar) and (limits := _limits(node.text)):
-            raise ConfigError(
-                f"{name_in(path)} must be a number (got {shown(node.text)}); write {_in_fields(limits, None)}"
-            )
-        return read(node, path)
+        try:
+            return read(node, path)
+        except ConfigError:
+            written = node.text if isinstance(node, Scalar) else ""
+            limits = _limits(written)
+            if not limits:
+                raise
+        raise ConfigError(
+            f"{name_in(path)} must be a number (got {shown(written)}); write {_in_fields(limits, None)}"
+        )
 
     return read_rpu
 
@@ -62,7 +67,7 @@ def implied(written: dict[str, Node]) -> set[str]:
 
 
 def _limits(text: str | None) -> list[Limit]:
-    """None, if it is no spelling of a limit."""
+    """Empty, if it is no spelling of a limit."""
     try:
         return limits_from_spelling(text) if text else []
     except ConfigError:
