@@ -11,6 +11,7 @@ from typing import Any
 from weakref import ref
 
 import pytest
+from click.testing import CliRunner
 
 from diana import (
     AsyncGuard,
@@ -19,8 +20,11 @@ from diana import (
     Limiter,
     Request,
 )
+from diana.cli.main import diana as diana_command
 from diana.sources.rules import rules_from_bytes
+from diana.stores.shared.zone_file import path_of_zone
 
+CLASSIC = "url: /\nrules: [{name: a, actor: ip, unit: minute, rpu: 5}]\n"
 RULES = "limits: [{url: /, rules: [{unit: minute, rpu: 5}]}]\n"
 
 
@@ -172,7 +176,6 @@ def test_an_algorithm_with_dashes_gets_the_one_that_was_meant(written: str, mean
 
 
 POLICY = rules_from_bytes(RULES.encode())
-A_REQUEST = 'write Request("GET", "/")'
 
 
 class Foreign:
@@ -287,3 +290,61 @@ def test_an_error_keeps_nothing_alive_that_it_passed_through() -> None:
         assert fail()() is None
     finally:
         gc.enable()
+
+
+IN_COMMANDS: list[tuple[str, str, str]] = [
+    # the command; its exit code; the end of what it says
+    (
+        "explain rules.yaml / GET",
+        "2",
+        "METHOD must be a method of HTTP, such as GET (got '/'); METHOD comes before URL: diana explain rules.yaml GET /",
+    ),
+    (
+        "explain rules.yaml GET / --peer localhost",
+        "2",
+        "--peer must be an IP address (got 'localhost'); write one such as 127.0.0.1",
+    ),
+    (
+        "gateway --rules rules.yaml --sample --upstream http://x",
+        "2",
+        "write --upstream URL or --sample, not both",
+    ),
+    (
+        "gateway --rules rules.yaml",
+        "2",
+        "write --upstream URL, such as http://127.0.0.1:9000, or --sample",
+    ),
+    (
+        "peek shared://nosuch-zone a 1.2.3.4",
+        "1",
+        "there is no zone nosuch-zone: {zone} does not exist",
+    ),
+    (
+        "publish-rules rules.yaml --once --store localhost:6379",
+        "1",
+        "store must be a URL with a scheme (got 'localhost:6379'); write redis://localhost:6379",
+    ),
+    ("check -", "0", "to tell clients to slow down"),
+]
+
+
+@pytest.mark.parametrize(("command", "code", "said"), IN_COMMANDS)
+def test_a_mistake_in_a_command(
+    command: str, code: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("rules.yaml").write_text(CLASSIC)
+    result = CliRunner().invoke(diana_command, command.split(), input=CLASSIC)
+    end = said.replace("{zone}", str(path_of_zone("nosuch-zone")))
+    assert (str(result.exit_code), result.output.rstrip().endswith(end)) == (code, True), (
+        result.output
+    )
+
+
+def test_a_missing_file_on_a_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(diana_command, ["check", "nosuch.yaml"], color=True)
+    assert result.output == (
+        f"nosuch.yaml: cannot be read: No such file or directory (as {tmp_path}/nosuch.yaml)\n"
+        "\x1b[31mnosuch.yaml: 1 mistake\x1b[0m\n"
+    )
