@@ -70,6 +70,7 @@ end
 class Window:
     code = "W"
     spelling = "window"
+    also_written = ("fixed window",)
     options: tuple[str, ...] = ("align",)
     identity: tuple[str, ...] = ()
     examples: tuple[Mapping[str, Any], ...] = ({}, {"align": "first"})

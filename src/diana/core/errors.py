@@ -45,8 +45,17 @@ class ConfigError(DianaError, ValueError):
         self.line = line
         self.column = column
         self.path = path
-        self.errors: tuple[ConfigError, ...] = (self,)
+        self._errors: tuple[ConfigError, ...] = ()
+
+    @property
+    def errors(self) -> tuple[ConfigError, ...]:
         """Every mistake of a file, each with its own place."""
+        # Not kept: an error that held itself would keep the frames that it passed through, until the garbage collector runs.
+        return self._errors or (self,)
+
+    @errors.setter
+    def errors(self, errors: tuple[ConfigError, ...]) -> None:
+        self._errors = errors
 
 
 class CostError(DianaError, ValueError):

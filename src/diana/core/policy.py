@@ -143,7 +143,12 @@ class Policy:
 
     def match(self, request: Request) -> Match:
         """Every rule whose url covers the request. `HEAD` counts as `GET`."""
-        path, mount = request.path, request.mount
+        try:
+            path, mount = request.path, request.mount
+        except AttributeError:
+            if isinstance(request, Request):
+                raise
+            raise ConfigError(_no_request(request)) from None
         if mount:
             matched = self._matched if len(path + mount) > LONGEST_REMEMBERED else self._remembered
             return matched(path, request.method[:LONGEST_METHOD], mount)
@@ -181,6 +186,15 @@ def _check_function(name: str, function: object) -> None:
             f"{name}= must be a plain function, since rules are matched without waiting (got an async one); "
             "write def in place of async def, or use rate_limit on a route"
         )
+
+
+def _no_request(value: object) -> str:
+    write = (
+        f'Request("GET", {value!r})'
+        if isinstance(value, str)
+        else "Request(method, path, headers, query, peer)"
+    )
+    return f"request must be a Request (got {shown(value)}); write {write}"
 
 
 class _Matching:

@@ -140,7 +140,7 @@ def _why_not_actor(spelling: str, settings: Settings) -> str | None:
 
 
 def _where(place: Place | None) -> str:
-    return "" if place is None else f"line {place.line}, column {place.column}: "
+    return "" if place is None or not place.line else f"line {place.line}, column {place.column}: "
 
 
 def _rule(rule: Rule, settings: Settings, stored: LiveOverrides) -> dict[str, Any]:

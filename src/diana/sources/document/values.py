@@ -13,11 +13,20 @@ from diana.core.path import Reading
 from diana.core.plugins import algorithm_from_spelling
 from diana.core.rule import Body
 from diana.core.url import url_from_spelling
-from diana.sources.document.reader import choice, duration, mistake, placed, scalar, text
+from diana.sources.document.reader import (
+    choice,
+    duration,
+    in_quotes,
+    listing,
+    mistake,
+    placed,
+    scalar,
+    text,
+)
 from diana.sources.document.yaml_tree import Mapping, Node, Scalar
 
 _NAMESPACE = re.compile(r"[A-Za-z0-9_.-]{1,64}")
-_STATUS = re.compile(r"[2-5][0-9]{2}")
+STATUS = re.compile(r"[2-5][0-9]{2}")
 
 
 def algorithm(node: Node, path: str) -> Any:
@@ -86,7 +95,9 @@ def rule_name(node: Node, path: str) -> str:
 
 def status(node: Node, _: str) -> int:
     word = scalar(node, "a status", "write one from 200 to 599, such as 429")
-    if not (word.plain and _STATUS.fullmatch(word.text)):
+    if not word.plain and STATUS.fullmatch(word.text):
+        raise in_quotes("status", word.text)
+    if not (word.plain and STATUS.fullmatch(word.text)):
         raise ConfigError(
             f"{word.text[:40]} is no status for an answer; write one from 200 to 599, such as 429"
         )

@@ -145,7 +145,7 @@ def _limits_that_are_never_reached(
                 if broader and _allows_fewer(other, rule) and rule.place and other.place:
                     yield Warning(
                         f"{rule.meter.limit} is never reached: {other.url.spelling} allows the same {rule.actor} "
-                        f"only {other.meter.limit} (line {other.place.line})",
+                        f"only {other.meter.limit} ({other.place.spot})",
                         rule.place,
                     )
                     break
