@@ -17,7 +17,6 @@ from diana.sources.document.reader import (
     choice,
     duration,
     in_quotes,
-    listing,
     mistake,
     placed,
     scalar,
