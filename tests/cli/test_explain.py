@@ -94,3 +94,12 @@ def test_completion_is_for_diana(shell: str) -> None:
     result = CliRunner().invoke(diana, ["completion", shell])
     assert result.exit_code == 0
     assert "_DIANA_COMPLETE" in result.output
+
+
+def test_a_method_that_is_none_is_told_beside_the_answer(tmp_path: Path) -> None:
+    result = explain(tmp_path, "GTE", "/orders")
+    assert result.exit_code == 0
+    assert result.stderr == (
+        "warning: METHOD: 'GTE' is no registered method of HTTP; did you mean GET?\n"
+    )
+    assert explain(tmp_path, "PROPFIND", "/orders").stderr == ""

@@ -22,7 +22,7 @@ from diana.core.charge import WHOLE
 from diana.core.contracts import Algorithm, Numbers
 from diana.core.decision import NEVER
 from diana.core.duration import SECOND_US
-from diana.core.errors import ConfigError
+from diana.core.errors import ConfigError, shown
 from diana.core.limit import Limit
 
 MOST_SLICES = 1_000
@@ -98,7 +98,8 @@ class SlidingWindow:
     def params(self, limit: Limit, slices: int = 10) -> SlidingParams:
         if slices.__class__ is not int or not 1 <= slices <= MOST_SLICES:
             raise ConfigError(
-                f"slices is {slices!r}; write a whole number from 1 to {MOST_SLICES}", path="slices"
+                f"slices is {shown(slices)}; write a whole number from 1 to {MOST_SLICES}",
+                path="slices",
             )
         # Rounded up: the slices must cover the unit, or a unit could see more than the limit.
         return SlidingParams(limit.rpu, -(-limit.unit_us // slices), slices)

@@ -24,6 +24,7 @@ from diana.core.request import Request, printable
 from diana.core.rule import Rule
 from diana.guard import Guard
 from diana.judging.charging import NO_IDENTITY
+from diana.sources.document.methods import why_unknown
 from diana.sources.rules import load_rules
 
 _METHOD = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
@@ -60,6 +61,9 @@ def explain(
         url = f"{target.path or '/'}?{target.query}"
     path, _, query = url.partition("?")
     request = Request(method.upper(), path, pairs, query, peer)
+    unknown = why_unknown(request.method)
+    if unknown is not None:
+        say(f"warning: METHOD: {unknown}", err=True)
     if form == "json":
         echo_json(json_of_explanation(guard, request))
     else:

@@ -18,6 +18,8 @@ ELSEWHERE = ("global", "leased")
 class RuleFacts(NamedTuple):
     name: str | None
     """None: the name under which it counts."""
+    label: str | None
+    """Its distinct name; None: its name is."""
     url: str
     methods: tuple[str, ...]
     cost: int
@@ -34,6 +36,7 @@ def add_facts(rules: Iterable[Rule]) -> None:
         if rule.scope in ELSEWHERE:
             rule.meter.facts = RuleFacts(
                 None if counter_name(rule.meter) == rule.name else rule.name,
+                rule.label,
                 rule.url.spelling,
                 tuple(sorted(rule.methods or ())),
                 rule.cost,
