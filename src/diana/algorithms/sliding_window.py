@@ -55,6 +55,8 @@ function(state, params, cost, now)
         ring[at(passed)] = 0
       end
       last = current
+    elseif total == 0 then
+      last = current
     elseif last * slice - now > SECOND then
       local turned = {}
       for place = 0, places - 1 do turned[place + 1] = ring[at(place + math.fmod(last - current, places))] end
@@ -157,6 +159,8 @@ def _as_of(state: Numbers | None, params: SlidingParams, now: int) -> tuple[int,
             total -= ring[passed % places]
             ring[passed % places] = 0
         last = current
+    elif not total:
+        last = current  # as good as never seen, however far ahead it is stamped
     elif last * slice_us - now > SECOND_US:
         turn = (last - current) % places
         ring = ring[turn:] + ring[:turn]
