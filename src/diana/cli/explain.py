@@ -225,6 +225,8 @@ def _in_words(meter: Meter) -> str:
     limit, most = meter.limit, meter.params.limit
     if isinstance(limit, Places):
         return f"at most {most} at once; a place whose process died is free after {limit.unit_us / SECOND_US:g} s"
+    if meter.denies_all:
+        return "every request is denied"
     every_s = limit.unit_us / limit.rpu / SECOND_US
     return f"at most {most} at once, on average one every {every_s:.3g} s"
 

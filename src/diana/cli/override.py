@@ -19,9 +19,9 @@ from diana.core.terms import Override
 @counter_arguments
 @click.option(
     "--rpu",
-    type=click.IntRange(1),
+    type=click.IntRange(0),
     default=None,
-    help="Requests per the rule's unit; of a rule of slots, so many at once.",
+    help="Requests per the rule's unit (0: all of them are denied); of a rule of slots, so many at once.",
 )
 @click.option("--burst", type=click.IntRange(0), default=None, help="If the algorithm has one.")
 @click.option(

@@ -72,11 +72,11 @@ class RuleStores:
             tiers = () if rule.tiers is None else rule.tiers.meters.values()
             overrides = (one.meter for one in rule.overrides.values())
             for meter in (rule.meter, *tiers, *overrides):
-                if rule.scope != "global" or meter.when_down == "local":
+                if not meter.denies_all and (rule.scope != "global" or meter.when_down == "local"):
                     _check_fit(self._check_meter, meter, rule)
 
     def check_fit(self, meter: Meter) -> None:
-        if self._check_meter is not None:
+        if self._check_meter is not None and not meter.denies_all:
             self._check_meter(meter)
 
     def warn_if_not_shared(self, policy: Policy) -> None:

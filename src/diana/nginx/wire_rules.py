@@ -208,12 +208,15 @@ def _meter(rule: Rule, meter: Meter, settings: Settings) -> dict[str, Any]:
         "policy": policy_item(rule, meter),
         "pace": list(getattr(meter.params, "pace", AT_ONCE)),
     }
-    if rule.scope == "global" and rule.when_down == "local":
+    if rule.scope == "global" and rule.when_down == "local" and not meter.denies_all:
         found["share"] = _numbers(divided(meter, settings.nodes or 1))
     return found
 
 
 def _numbers(meter: Meter) -> dict[str, Any]:
+    """None of a limit of 0, which no kernel is asked about."""
+    if meter.denies_all:
+        return {}
     params: Any = meter.params
     found = {"code": meter.algorithm.code, "numbers": list(params.numbers)}
     for slowest in cast("tuple[Any, ...]", slowest_params(meter)):

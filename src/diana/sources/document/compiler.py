@@ -301,7 +301,7 @@ class _Compiler:
         cost = merged.value("cost") or 1
         for tier, meter in meters.items():
             most = meter.params.limit
-            if cost > most:
+            if cost > most and not meter.denies_all:
                 of_tier = "" if len(meters) == 1 else f" of the tier {shown(tier or ELSE)}"
                 said = (
                     f"cost {cost} can never pass: the most{of_tier} is {most}; write at most that"

@@ -347,7 +347,7 @@ def rule_fields() -> dict[str, Read]:
     known: dict[str, Read] = {
         "actor": items(text, "actor"),
         "unit": duration,
-        "rpu": by_tier(whole(1)),
+        "rpu": by_tier(whole(0)),
         "algo": algorithm,
         "scope": scope,
         "cost": whole(1),
