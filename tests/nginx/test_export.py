@@ -130,7 +130,7 @@ def test_all_reasons_are_told_at_once_and_nothing_is_written(tmp_path: Path) -> 
 def test_secrets_are_digests_and_the_password_is_for_the_master_only(tmp_path: Path) -> None:
     file = tmp_path / "diana.yaml"
     file.write_text(
-        "store: redis://me:hidden@127.0.0.1/3\nlimits: [{url: /, rules: [{unit: second, rpu: 1, actor: account, scope: global, "
+        "store: redis://me:s3cr3t@127.0.0.1/3\nlimits: [{url: /, rules: [{unit: second, rpu: 1, actor: account, scope: global, "
         "allow: {header X-Token: [classified]}, overrides: {confidential: {rpu: 9}}}]}]"
     )
     out = tmp_path / "out"
@@ -140,9 +140,9 @@ def test_secrets_are_digests_and_the_password_is_for_the_master_only(tmp_path: P
     readable = [path for path in out.rglob("*") if path.is_file() and path.stat().st_mode & 0o44]
     text = "".join(path.read_text(encoding="utf-8", errors="replace") for path in readable)
     assert (out / "settings.json") not in readable
-    assert not any(word in text for word in ("classified", "confidential", "hidden"))
+    assert not any(word in text for word in ("classified", "confidential", "s3cr3t"))
     store = json.loads((out / "settings.json").read_text())["store"]
-    assert store["login"] == {"username": "me", "password": "hidden", "db": 3}
+    assert store["login"] == {"username": "me", "password": "s3cr3t", "db": 3}
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ LOOK = "return {redis.call('TIME'), redis.call('PTTL', KEYS[1])}"
 
 def ends_us(server: Server) -> int:
     """When the only counter ends, by the server's clock."""
-    others = (b":limit:", b":lease:", b":held:")
+    others = (b":limit:", b":rule:", b":lease:", b":held:")
     keys = {key for key in server.client().scan_iter() if b"|" in key}  # a scan may repeat a key
     (key,) = (key for key in keys if not any(word in key for word in others))
     (seconds, micros), life_ms = server.ask("EVAL", LOOK, 1, key)
