@@ -17,6 +17,7 @@ from diana.core.request import Request
 from diana.core.verdict import Verdict
 from diana.guard import Guard
 from diana.middleware.answer import Answers, Denial
+from diana.middleware.identity import refuse_code
 from diana.middleware.wsgi import lines_from_fields
 
 TRY = """\
@@ -50,6 +51,7 @@ def demo(rules: Path | None, host: str, port: int) -> None:
     try:
         with as_file(files("diana.cli").joinpath("demo.yaml")) as shipped:
             guard = Guard.from_file(rules or shipped)
+        refuse_code("diana demo", guard.policy)
     except ConfigError as error:
         raise click.ClickException(f"these rules cannot be used:\n{error}") from None
     try:

@@ -8,6 +8,7 @@ from difflib import get_close_matches
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from diana.core.actor import CODE
 from diana.core.address import Proxies
 from diana.core.errors import ConfigError, shown
 from diana.core.filter import FilterLine
@@ -73,6 +74,11 @@ class Settings:
     filters: tuple[FilterLine, ...] = ()
     shed: tuple[ShedLine, ...] = ()
     """Factors of load shedding."""
+
+    @property
+    def found_by_code(self) -> tuple[str, ...]:
+        """What `identity` leaves to the application's code: `account`, `device`, `tier`."""
+        return tuple(kind for kind, where in self.identity.items() if where == CODE)
 
 
 @dataclass(frozen=True, slots=True)

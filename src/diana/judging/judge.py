@@ -117,6 +117,8 @@ class Judge:
         self._charging = Charging(self.stored, self.overrides, self.shares)
         self.follow: Callable[[], bool] = lambda: True
         """Follow changes of the rules in this process; whether it does."""
+        self.accept: Callable[[Policy], None] | None = None
+        """Raises ConfigError for rules that cannot be used here."""
         self._pid = 0
         self._shedding = Shedding()
         self.shedding: Shedding | None = None
@@ -188,6 +190,8 @@ class Judge:
 
     def swap(self, policy: Policy) -> None:
         """Other rules from now on; who is being judged is judged by those it began with. What was counted stays."""
+        if self.accept is not None:
+            self.accept(policy)
         self.stores.check_fits(policy)
         edited = meters_after_edit(policy, self.policy, self.clock() if self.clock else wall_us())
         self.policy = policy

@@ -14,7 +14,7 @@ from diana.actors import (
     actor_named,
     key_of,
 )
-from diana.core.actor import KINDS, Identity, Surroundings, identity_from_code
+from diana.core.actor import CODE, KINDS, Identity, Surroundings, identity_from_code
 from diana.core.address import Proxies
 from diana.core.contracts import Algorithm
 from diana.core.duration import micros_from_spelling, spelling_from_micros
@@ -405,6 +405,11 @@ class _Compiler:
         if identity is None or field is None:
             return identity_from_code("tier", _no_identity)
         trusted = identity.value.get("trust_tier")
+        if field.value == CODE and trusted is not None:
+            self._mistake(
+                "trust_tier is for a tier that a request says itself, and code says this one; remove it",
+                trusted.place,
+            )
         try:
             word, actor = actor_named(field.value)
         except ConfigError:
@@ -422,6 +427,8 @@ class _Compiler:
         identity = self._file.settings.get("identity")
         field = identity.value.get(kind) if identity else None
         spelling = field.value if field else CHOSEN_BY_CLIENTS[kind]
+        if spelling == CODE:
+            return _no_identity  # if the code does not say
         nowhere = Surroundings(EVERYWHERE, self._settings.proxies, _no_identity, _no_identity)
         try:
             word, actor = actor_named(spelling)

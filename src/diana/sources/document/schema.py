@@ -43,6 +43,7 @@ from diana.sources.document.values import (
     algorithm,
     answer_body,
     budget,
+    identity_place,
     lease_ttl,
     methods,
     mount,
@@ -270,9 +271,9 @@ class _Schema:
 
     def _identity(self, node: Node, path: str) -> dict[str, Field]:
         readers: dict[str, Read] = {
-            "account": text,
-            "device": text,
-            "tier": text,
+            "account": identity_place,
+            "device": identity_place,
+            "tier": identity_place,
             "trust_tier": flag,
             "trusted_proxies": listing(
                 lambda item, at: network_from_spelling(text(item, at)), "network"
