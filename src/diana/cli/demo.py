@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import click
 
 from diana.cli.output import say, say_text
-from diana.core.errors import ConfigError
+from diana.core.errors import ConfigError, StoreError
 from diana.core.request import Request
 from diana.core.verdict import Verdict
 from diana.guard import Guard
@@ -54,6 +54,8 @@ def demo(rules: Path | None, host: str, port: int) -> None:
         refuse_code("diana demo", guard.policy)
     except ConfigError as error:
         raise click.ClickException(f"these rules cannot be used:\n{error}") from None
+    except StoreError as error:
+        raise click.ClickException(str(error)) from None
     try:
         server = ThreadingHTTPServer((host, port), page_behind(guard))
     except OSError as error:

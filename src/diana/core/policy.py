@@ -57,6 +57,8 @@ class Settings:
     store: str | None = None
     local_store: str = "memory://"
     store_budget_us: int | None = None
+    require_store: bool = False
+    """The start fails if the store cannot be reached or refuses the login."""
     namespace: str = "diana"
     nodes: int | None = None
     """How many share a limit, while it is not known."""

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from diana.core.contracts import Client, Clock, Observer, Store
-from diana.core.errors import ConfigError
+from diana.core.errors import ConfigError, DianaError, StoreError
 from diana.core.verdict import Verdict
 from diana.guard import AsyncGuard
 from diana.middleware import admission as admissions
@@ -87,7 +87,7 @@ class RateLimitMiddleware:
         self.app = app
         self.enabled = enabled
         self.denied: Denied | None = None
-        self._failure: ConfigError | None = None
+        self._failure: DianaError | None = None
         self._owned, self._closed = guard is None, False
         if not enabled:
             return
@@ -101,7 +101,7 @@ class RateLimitMiddleware:
             if guard is not None:
                 check(guard.policy)
             self.guard = self._open() if guard is None else guard
-        except ConfigError as error:
+        except (ConfigError, StoreError) as error:
             # Not raised here: frameworks make their middleware while the lifespan starts, and servers take an exception in that for an
             # app without one. They would start, and answer every request with 500.
             self._failure = error

@@ -54,7 +54,7 @@ OF_PLACES = ("most", "hold")
 DEFAULT_HOLD = spelling_from_micros(HOLD_US)
 EVERYWHERE = url_from_spelling("/")
 NEEDS_RESTART = (
-    "store", "local_store", "store_budget_us", "namespace", "nodes", "weight", "lease", "rules_from",
+    "store", "local_store", "store_budget_us", "require_store", "namespace", "nodes", "weight", "lease", "rules_from",
 )  # fmt: skip
 """Settings that stay as they were at the start."""
 
@@ -385,6 +385,7 @@ class _Compiler:
             store=value("store", None),
             local_store=value("local_store", "memory://"),
             store_budget_us=value("store_budget", None),
+            require_store=value("require_store", False),
             namespace=value("namespace", "diana"),
             nodes=value("nodes", None),
             weight=value("weight", None),

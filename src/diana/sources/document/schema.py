@@ -57,7 +57,7 @@ from diana.sources.document.values import (
 from diana.sources.document.yaml_tree import Mapping, Node, Sequence, drain
 
 SETTINGS = (
-    "store", "local_store", "store_budget", "namespace", "nodes", "weight", "lease", "rules_from",
+    "store", "local_store", "store_budget", "require_store", "namespace", "nodes", "weight", "lease", "rules_from",
     "identity", "missing", "response", "filters",
     "mounts", "dashboard",
 )  # fmt: skip
@@ -149,6 +149,7 @@ class _Schema:
             "store": self._store,
             "local_store": self._store,
             "store_budget": budget,
+            "require_store": flag,
             "namespace": namespace,
             "nodes": whole(1, 100_000),
             "weight": whole(1, 1_000),
