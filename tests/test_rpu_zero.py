@@ -269,3 +269,10 @@ def test_the_difference_names_the_limits() -> None:
 
 async def _app(*_: object) -> None:
     raise AssertionError
+
+
+def test_keys_that_no_value_lets_pass_are_no_warning() -> None:
+    rules = "limits: [{url: /, rules: [{actor: header X-Key, unit: minute, rpu: %d, overrides: {k1: {rpu: 9}}}]}]"
+    warned, silent = (rules_from_bytes((rules % rpu).encode()).warnings for rpu in (5, 0))
+    assert "clients can invent values of header X-Key" in warned[0].message
+    assert silent == ()

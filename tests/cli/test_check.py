@@ -77,6 +77,28 @@ def test_a_warning_is_no_mistake_unless_strict(
     assert "suspicious: 1 rule, 1 warning\n" in result.output
 
 
+@pytest.mark.parametrize(("options", "code"), [([], 0), (["--strict"], 1)])
+def test_a_method_that_is_none_is_warned_of(tmp_path: Path, options: list[str], code: int) -> None:
+    result = check(tmp_path, *options, typo=GOOD.replace("rules", "methods: [GTE]\nrules"))
+    assert result.exit_code == code
+    assert (
+        "typo:2:11: warning: methods[0]: 'GTE' is no registered method of HTTP; did you mean GET?\n"
+        in result.output
+    )
+
+
+def test_a_warning_about_a_folder_names_the_file_and_its_line(tmp_path: Path) -> None:
+    folder = tmp_path / "rules.d"
+    folder.mkdir()
+    (folder / "a.yaml").write_text(GOOD)
+    (folder / "b.yaml").write_text(GOOD.replace("url: /", "url: /b\nmethods: GTE"))
+    result = CliRunner().invoke(diana, ["check", str(folder)])
+    assert f"{folder}/b.yaml:2:10: warning: [1].methods: 'GTE'" in result.output
+    result = CliRunner().invoke(diana, ["check", "--format", "json", str(folder)])
+    ((warning,),) = [report["warnings"] for report in json.loads(result.output)]
+    assert (warning["file"], warning["line"]) == (f"{folder}/b.yaml", 2)
+
+
 def test_as_json(tmp_path: Path) -> None:
     result = check(tmp_path, "--format", "json", wrong=WRONG)
     (report,) = json.loads(result.output)

@@ -102,3 +102,12 @@ def test_a_limit_of_zero(tmp_path: Path) -> None:
     result = CliRunner().invoke(diana, ["explain", str(file), "GET", "/"])
     assert "│     limit   0/second, token bucket: every request is denied\n" in result.output
     assert "╰─▶ is denied\n" in result.output
+
+
+def test_a_method_that_is_none_is_told_beside_the_answer(tmp_path: Path) -> None:
+    result = explain(tmp_path, "GTE", "/orders")
+    assert result.exit_code == 0
+    assert result.stderr == (
+        "warning: METHOD: 'GTE' is no registered method of HTTP; did you mean GET?\n"
+    )
+    assert explain(tmp_path, "PROPFIND", "/orders").stderr == ""

@@ -24,6 +24,7 @@ from diana.core.request import Request, printable
 from diana.core.rule import Rule
 from diana.guard import Guard
 from diana.judging.charging import NO_IDENTITY
+from diana.sources.document.methods import why_unknown
 from diana.sources.rules import load_rules
 
 _METHOD = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
@@ -75,6 +76,9 @@ def explain(
     request = Request(method.upper(), path, pairs, query, peer)
     found = {"account": account, "device": device, "tier": tier}
     request.identities = {kind: value for kind, value in found.items() if value is not None}
+    unknown = why_unknown(request.method)
+    if unknown is not None:
+        say(f"warning: METHOD: {unknown}", err=True)
     if form == "json":
         echo_json(json_of_explanation(guard, request))
     else:

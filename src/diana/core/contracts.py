@@ -75,6 +75,13 @@ class Algorithm(Protocol):
         """The most that is ever admitted in a half-open interval of this length."""
 
 
+class OtherNames(Protocol):
+    """An algorithm may have more names, by which others know it."""
+
+    also_written: tuple[str, ...]
+    """In words and small letters, as `spelling`."""
+
+
 class InLua(Protocol):
     """An algorithm may also come in Lua, for stores that count there. It must decide exactly as in Python."""
 

@@ -67,13 +67,13 @@ def limits_from_spelling(text: str) -> list[Limit]:
 
 def checked_limit(rpu: int, unit_us: int) -> Limit:
     if not 0 <= rpu <= LARGEST_RPU:
-        raise ConfigError(f"{rpu} requests per unit; write a whole number from 0 to 10**12")
+        raise ConfigError(f"{shown(rpu)} requests per unit; write a whole number from 0 to 10**12")
     return Limit(rpu, unit_us)
 
 
 def checked_places(most: int, hold_us: int) -> Places:
     if not 1 <= most <= LARGEST_RPU:
-        raise ConfigError(f"{most} at once; write a whole number from 1", path="most")
+        raise ConfigError(f"{shown(most)} at once; write a whole number from 1", path="most")
     if hold_us < SHORTEST_HOLD_US:
         raise ConfigError(
             f"hold is {spelling_from_micros(hold_us)}, too short to renew a place in time; write at least "

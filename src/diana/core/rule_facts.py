@@ -18,6 +18,8 @@ ELSEWHERE = ("global", "leased")
 class RuleFacts(NamedTuple):
     name: str | None
     """None: the name under which it counts."""
+    label: str | None
+    """Its distinct name; None: its name is."""
     url: str
     methods: tuple[str, ...]
     cost: int
@@ -38,6 +40,7 @@ def add_facts(rules: Iterable[Rule]) -> None:
             counted = own if family is None or not own.denies_all else family.first or own
             counted.facts = RuleFacts(
                 None if counter_name(rule.meter) == rule.name else rule.name,
+                rule.label,
                 rule.url.spelling,
                 tuple(sorted(rule.methods or ())),
                 rule.cost,

@@ -126,6 +126,11 @@ def meter_with(meter: Meter, override: Override) -> Meter:
     return other
 
 
+def cost_never_passes(cost: int, most: int) -> str:
+    """What is said of an override under which the rule's cost is always denied."""
+    return f"the rule's cost {cost} can never pass: the most is {most}; write more"
+
+
 def family_of(meter: Meter) -> Family:
     """The one it belongs to, from now on if not before."""
     if meter.family is None:
@@ -156,8 +161,14 @@ class LiveOverride:
         return self.ready
 
 
+NO_OVERRIDES: dict[str, LiveOverride] = {}
+
+
 class LiveOverrides:
-    """Overrides that come and go while rules stay: from code, or from the store. By the rule's name and the key that is counted."""
+    """Overrides that come and go while rules stay: from code, or from the store. By the rule's distinct name and the key that is counted.
+
+    One under a name that several rules have, because an edit added a rule of this name, applies to each of them that has none of its own.
+    """
 
     def __init__(self) -> None:
         self.by_rule: dict[str, dict[str, LiveOverride]] = {}
@@ -175,6 +186,23 @@ class LiveOverrides:
         of_rule.pop(key, None)
         if not of_rule:
             self.by_rule.pop(rule, None)
+
+    def set_for(self, rule: Rule, key: str, override: Override | None) -> None:
+        """Under the name that no other rule has; what is removed may stand under a name that other rules have, too."""
+        own = rule.distinct_name
+        is_shared = override is None and key not in self.by_rule.get(own, NO_OVERRIDES)
+        self.set(rule.name if is_shared else own, key, override)
+
+    def find(self, rule: Rule, key: str) -> LiveOverride | None:
+        if rule.label is not None:
+            found = self.by_rule.get(rule.label, NO_OVERRIDES).get(key)
+            if found is not None:
+                return found
+        return self.by_rule.get(rule.name, NO_OVERRIDES).get(key)
+
+    def of_rule(self, rule: Rule) -> dict[str, LiveOverride]:
+        shared = self.by_rule.get(rule.name, NO_OVERRIDES)
+        return {**shared, **self.by_rule.get(rule.distinct_name, NO_OVERRIDES)}
 
     def replace(self, others: LiveOverrides) -> None:
         """All at once; whoever holds on to this sees the others from now on."""

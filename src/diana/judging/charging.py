@@ -16,7 +16,6 @@ from diana.core.policy import Policy
 from diana.core.request import Contradiction, Request
 from diana.core.rule import Rule
 from diana.core.terms import (
-    LiveOverride,
     LiveOverrides,
     MetersByCode,
     cost_by_code,
@@ -36,7 +35,6 @@ SKIPPED_KEY = "-"
 """Not a key to count by: the rule leaves alone who has no identity."""
 KEYS_OF_MISSING = {"deny": REFUSED_KEY, "skip": SKIPPED_KEY, "together": NO_IDENTITY}
 
-NO_OVERRIDES: dict[str, LiveOverride] = {}
 
 Charge = tuple[Meter, str, int]
 """As a store takes it."""
@@ -103,11 +101,11 @@ class Charging:
         cost = rule.cost if functions is None else cost_by_code(rule, request, note)
         live = None
         if self._stored.by_rule:
-            live = self._stored.by_rule.get(rule.name, NO_OVERRIDES).get(key)
+            live = self._stored.find(rule, key)
             if live is not None and live.until_us is not None:
                 live = live if _is_before(now, live.until_us) else None
         if live is None and self._overrides.by_rule:
-            live = self._overrides.by_rule.get(rule.name, NO_OVERRIDES).get(key)
+            live = self._overrides.find(rule, key)
             if live is not None and live.until_us is not None:
                 live = live if _is_before(now, live.until_us) else None
         if live is not None:
@@ -189,10 +187,11 @@ class Charging:
     def _count_error(self, rule: Rule, error: Exception, request: Request) -> None:
         """Counted and told in the verdict always, logged once per rule: a client must not be able to fill the log."""
         self.errors += 1
-        request.identity_errors = {**(request.identity_errors or {}), rule.name: error}
-        if rule.name not in self._logged:
-            self._logged.add(rule.name)
-            log.warning("finding the %s of rule %r failed: %r", rule.actor, rule.name, error)
+        name = rule.distinct_name
+        request.identity_errors = {**(request.identity_errors or {}), name: error}
+        if name not in self._logged:
+            self._logged.add(name)
+            log.warning("finding the %s of rule %r failed: %r", rule.actor, name, error)
 
 
 def _is_before(now: int | None, until_us: int) -> bool:

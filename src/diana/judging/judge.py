@@ -23,13 +23,15 @@ from diana.core.errors import ConfigError, shown
 from diana.core.match import Match
 from diana.core.meter import Meter, countable
 from diana.core.plugins import plugin
-from diana.core.policy import Policy, unknown_rule
+from diana.core.policy import Policy
 from diana.core.request import Request
 from diana.core.rule import Rule
+from diana.core.rule_names import rule_named
 from diana.core.shed import Shed
 from diana.core.terms import (
     LiveOverrides,
     Override,
+    cost_never_passes,
     meter_with,
 )
 from diana.core.verdict import Verdict
@@ -350,36 +352,30 @@ class Judge:
 
     def counters(self, request: Request, only: str | None) -> Iterator[tuple[Store, Meter, str]]:
         """Those of the request's keys: of all rules it meets, or of one."""
-        if only is not None:
-            self.rule_named(only)
+        wanted = None if only is None else rule_named(only, self.policy.rules).distinct_name
         now = self.clock and self.clock()
         match, charges, _ = self._charging.charges(self.policy, request, now)
         for rule, (meter, key, _) in zip(match.rules, charges, strict=True):
-            if key is not REFUSED_KEY and (only is None or rule.name == only):
+            if key is not REFUSED_KEY and (wanted is None or rule.distinct_name == wanted):
                 yield self.stores.of(rule), countable(meter), key
-
-    def rule_named(self, name: str) -> Rule:
-        for rule in self.policy.rules:
-            if rule.name == name:
-                return rule
-        raise ConfigError(unknown_rule(name, [rule.name for rule in self.policy.rules]))
 
     def override(self, name: str, value: str, override: Override | None) -> None:
         """Other numbers for one value of a rule's actor; None: no longer. Of this process alone."""
-        rule = self.rule_named(name)
+        rule = rule_named(name, self.policy.rules)
         if rule.key_from is None:
             raise ConfigError(
                 f"rule {name!r} counts by {rule.actor}; overrides are by the value of one actor"
             )
+        if not isinstance(value, str):
+            said = f"value must be a str, the value of the rule's actor (got {shown(value)})"
+            raise ConfigError(said + (f"; write '{value}'" if value.__class__ is int else ""))
         key = rule.key_from(value)
         if override is not None:
             meter = meter_with(rule.meter, override)
             self.stores.check_fit(meter)
             if rule.cost > meter.params.limit and not meter.denies_all:
-                raise ConfigError(
-                    f"the rule's cost {rule.cost} can never pass: the most is {meter.params.limit}; write more"
-                )
-        self.overrides.set(name, key, override)
+                raise ConfigError(cost_never_passes(rule.cost, meter.params.limit))
+        self.overrides.set_for(rule, key, override)
 
     def _decide_here(
         self, match: Match, charges: list[Charge], now: int | None

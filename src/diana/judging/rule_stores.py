@@ -116,6 +116,4 @@ def _check_fit(check: Callable[[Meter], None], meter: Meter, rule: Rule) -> None
         place = rule.place
         if place is None:
             raise
-        raise ConfigError(
-            error.message, line=place.line, column=place.column, path=f"{place.path}.{error.path}"
-        ) from None
+        raise place.mistake(error.message, error.path) from None

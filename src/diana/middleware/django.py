@@ -289,7 +289,10 @@ def setting(name: str) -> Any:
 
 
 def rules_setting() -> Any:
-    return setting("RULES") or Path(getattr(settings, "BASE_DIR", "")) / RULES_FILE
+    rules = setting("RULES")
+    if rules is None or rules == "":
+        return Path(getattr(settings, "BASE_DIR", "")) / RULES_FILE
+    return rules
 
 
 def observers_setting() -> list[Any]:

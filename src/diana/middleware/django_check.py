@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from django.conf import settings
@@ -32,9 +33,10 @@ def _errors_of_rules() -> list[CheckMessage]:
     try:
         policy = rules if isinstance(rules, Policy) else load_rules(rules)
     except ConfigError as error:
-        return [
-            Error(str(error), hint=f"DIANA_RULES is {str(rules)!r}", obj="diana", id="diana.E001")
-        ]
+        hint = "DIANA_RULES is a mapping"
+        if not isinstance(rules, Mapping):
+            hint = f"DIANA_RULES is {str(rules)!r}"
+        return [Error(str(error), hint=hint, obj="diana", id="diana.E001")]
     return _errors_of_identity(policy)
 
 

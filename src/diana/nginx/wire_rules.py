@@ -149,7 +149,7 @@ def _why_not_actor(spelling: str, settings: Settings) -> str | None:
 
 
 def _where(place: Place | None) -> str:
-    return "" if place is None else f"line {place.line}, column {place.column}: "
+    return "" if place is None or not place.line else f"line {place.line}, column {place.column}: "
 
 
 def _rule(rule: Rule, settings: Settings, stored: LiveOverrides) -> dict[str, Any]:
@@ -185,11 +185,12 @@ def _rule(rule: Rule, settings: Settings, stored: LiveOverrides) -> dict[str, An
             key: _override(rule, one.meter, one.until_us, settings)
             for key, one in rule.overrides.items()
         }
-    if rule.name in stored.by_rule:
+    live_overrides = stored.of_rule(rule)
+    if live_overrides:
         # One that is not for this algorithm changes nothing.
         found["stored"] = {
             key: _override(rule, meter, live.until_us, settings)
-            for key, live in stored.by_rule[rule.name].items()
+            for key, live in live_overrides.items()
             if (meter := live.make_ready(rule.meter)) is not None
         }
     for name, rosters in (("allow", rule.allow), ("only", rule.only)):

@@ -95,7 +95,7 @@ class _MergedFields:
         field = self._all.get(name)
         at = place or (self.place if field is None else field.place)
         if name not in self._own and field is not None:
-            message += f" (in the rule of line {self.place.line})"
+            message += f" (in the rule of {self.place.spot})"
         return ConfigError(message, line=at.line, column=at.column, path=at.path)
 
     def is_own(self, name: str) -> bool:
@@ -157,7 +157,7 @@ class _Compiler:
         actors, key = self._actors_and_key(block, merged)
         spelling = " + ".join(actor.spelling for actor in actors or ())
         url = block.fields["url"].value if "url" in block.fields else EVERYWHERE
-        methods = block.fields["methods"].value if "methods" in block.fields else None
+        methods = [method.value for method in block.value("methods") or ()]
         scope = value("scope") or "local"
         unit = AT_ONCE if places else _unit_in_words(value("unit") or "second")
         name = value("name") or _default_name(url, methods, spelling, unit)
@@ -362,7 +362,7 @@ class _Compiler:
             first = seen.setdefault(rule.meter.id, rule)
             if first is not rule and rule.place and first.place:
                 said = (
-                    f"this rule counts in the counter of the rule in line {first.place.line}: "
+                    f"this rule counts in the counter of the rule in {first.place.spot}: "
                     f"same name, actor, algo, scope and unit; give one of them another name, or remove it"
                 )
                 self._mistake(said, rule.place)
