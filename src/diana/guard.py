@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
 from functools import cached_property, partial
@@ -100,6 +100,17 @@ class _PolicyGuard:
         made = cls.__new__(cls)
         made._begin(guard._judge.beside(policy))
         return made
+
+    def _accept_rules_if(self, check: Callable[[Policy], None]) -> None:
+        """`check` raises ConfigError for rules that cannot be used here: now, and after each edit, which then is refused."""
+        check(self._judge.policy)
+        self._judge.accept = check
+
+    def _abandon(self) -> None:
+        """Close what was opened, before any request was checked."""
+        self._stop_following()
+        for store in self._judge.owned:
+            store.close()
 
     @property
     def is_observed(self) -> bool:

@@ -9,7 +9,7 @@ from click.testing import CliRunner, Result
 from diana.cli.main import diana
 
 GOOD = "url: /\nrules: [{unit: second, rpu: 10}]\n"
-WRONG = "url: /\nrules: [{unit: w, rpu: 0}]\n"
+WRONG = "url: /\nrules: [{unit: w, rpu: -1}]\n"
 DEFAULT_STATUS = (
     "denied requests get 503 Service Unavailable, the default: to load balancers and monitors it may look like a broken server; "
     "write response: {status: 429} to tell clients to slow down"
@@ -38,7 +38,7 @@ def test_every_mistake_is_told_with_its_place(tmp_path: Path) -> None:
         f"{tmp_path}/good: 1 rule",
         f"{tmp_path}/wrong:2:16: rules[0].unit: 'w' is no duration; write second, minute, hour, day, "
         "or a number with ms, s, m, h or d such as 30s or 5m",
-        f"{tmp_path}/wrong:2:24: rules[0].rpu: '0' is no whole number from 1; write digits such as 10",
+        f"{tmp_path}/wrong:2:24: rules[0].rpu: '-1' is no whole number from 0; write digits such as 10",
         f"{tmp_path}/wrong: 2 mistakes",
         DEFAULT_STATUS,
     ]
@@ -107,7 +107,7 @@ def test_as_json(tmp_path: Path) -> None:
         "line": 2,
         "column": 24,
         "path": "rules[0].rpu",
-        "message": "'0' is no whole number from 1; write digits such as 10",
+        "message": "'-1' is no whole number from 0; write digits such as 10",
     }
 
 

@@ -408,3 +408,48 @@ def test_where_no_command_can_look(redis7: Server, tmp_path: Path) -> None:
     )
     assert "there is no zone nosuch" in run("peek", "shared://nosuch", "here", *rules).output
     assert "is no URL" in run("peek", "localhost:6379", "here").output
+
+
+@pytest.mark.parametrize("with_file", [False, True])
+def test_limits_of_zero(redis7: Server, tmp_path: Path, with_file: bool) -> None:
+    rules = tmp_path / "zero.yaml"
+    rules.write_text(
+        """
+        identity: {account: header X-Account-Id, tier: header X-Tier, trust_tier: true}
+        limits: [{url: /, rules: [{name: plan, actor: account, unit: hour, rpu: {free: 0, pro: 6, else: 0}, scope: global}]}]
+        """
+    )
+    with counting(redis7, rules) as guard:
+        assert guard.check(request(tier="pro", path="/"))
+        assert not guard.check(request(tier="free", path="/"))
+        until(lambda: redis7.ask("KEYS", "diana:rule:*"), "the rule is published")
+        more = ["--rules", str(rules)] if with_file else []
+        pro = told("peek", redis7.url, "plan", "bob", "--tier", "pro", *more)
+        assert (pro["limit"], pro["remaining"]) == ("6/hour", 5)
+        for tier in ("free", "else"):
+            zero = told("peek", redis7.url, "plan", "bob", "--tier", tier, *more)
+            assert (zero["limit"], zero["allowed"], zero["retry_after"]) == ("0/hour", False, None)
+            shown = said("peek", redis7.url, "plan", "bob", "--tier", tier, *more)
+            assert "✗ denied, always: the limit is 0" in shown
+            result = run("unblock", redis7.url, "plan", "bob", "--tier", tier, *more)
+            assert result.exit_code == 1
+            assert "its limit for this client is 0" in result.output
+        assert "forgotten" in said("reset", redis7.url, "plan", "bob", *more)
+        assert "0/hour for bob" in said("override", redis7.url, "plan", "bob", "--rpu", "0", *more)
+        until(lambda: not guard.check(request(tier="pro", path="/")), "the override is known")
+        assert "an override" in said("peek", redis7.url, "plan", "bob", *more)
+
+
+def test_a_rule_of_zero_in_a_zone_is_reset(tmp_path: Path) -> None:
+    rules = tmp_path / "zero.yaml"
+    with zone_name() as name:
+        for rpu in (5, 0):
+            rules.write_text(
+                f"{{url: /, rules: [{{name: one, actor: account, unit: hour, rpu: {rpu}}}]}}"
+            )
+            guard = Guard.from_file(rules, local_store=f"shared://{name}?size=4m")
+            assert bool(guard.check(request())) is (rpu > 0)
+            guard.close()
+        arguments = (f"shared://{name}", "one", "bob", "--rules", str(rules))
+        assert told("peek", *arguments)["allowed"] is False
+        assert "forgotten" in said("reset", *arguments)

@@ -20,9 +20,9 @@ from diana.core.terms import Override, cost_never_passes
 @counter_arguments
 @click.option(
     "--rpu",
-    type=click.IntRange(1, LARGEST_RPU),
+    type=click.IntRange(0, LARGEST_RPU),
     default=None,
-    help="Requests per the rule's unit; of a rule of slots, so many at once.",
+    help="Requests per the rule's unit (0: all of them are denied); of a rule of slots, so many at once.",
 )
 @click.option(
     "--burst", type=click.IntRange(0, LARGEST_RPU), default=None, help="If the algorithm has one."
@@ -51,7 +51,7 @@ def override(
             return
         wanted = Override(rpu, burst, None if until is None else int(until * 1_000_000))
         terms = terms_of_override(counter.rule, wanted)  # or it is a mistake
-        if terms.most is not None and counter.rule.cost > terms.most:
+        if terms.most and counter.rule.cost > terms.most:
             raise ConfigError(cost_never_passes(counter.rule.cost, terms.most))
         counter.store.override(counter.rule, counter.key, wanted)
     end = "without end"

@@ -122,6 +122,11 @@ def _unblock(counter: Counter, found: Standings) -> None:
             said = f"not denied under {_named(one)}, {one.left} left"
         say(f"{rule.distinct_name}: {said}; nothing was changed")
         return
+    if all(one.terms.most == 0 for one in denied):
+        raise click.ClickException(
+            f"{rule.name}: its limit for this client is 0, so every request is denied; nothing was changed: change the rules file, "
+            "or run diana override"
+        )
     counter.store.reset(rule, counter.key)
     longest = max(denied, key=_wait_us)
     under = _named(longest) if found.agreed is not None else "every tier"

@@ -258,6 +258,9 @@ class FleetStore(Protocol):
     leased: Store
     """Its side for permits that are leased; without one, they are asked for one by one."""
 
+    def check_reachable(self) -> None:
+        """For `require_store`: StoreError, within a few seconds, unless the store can be reached and accepts the login."""
+
     def counts(self) -> Mapping[str, int]:
         """How often what happened, by name: for telemetry."""
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from diana.core.actor import CODE
 from diana.core.address import Proxies
 from diana.core.errors import ConfigError, shown
 from diana.core.filter import FilterLine
@@ -55,6 +56,8 @@ class Settings:
     store: str | None = None
     local_store: str = "memory://"
     store_budget_us: int | None = None
+    require_store: bool = False
+    """The start fails if the store cannot be reached or refuses the login."""
     namespace: str = "diana"
     nodes: int | None = None
     """How many share a limit, while it is not known."""
@@ -72,6 +75,11 @@ class Settings:
     filters: tuple[FilterLine, ...] = ()
     shed: tuple[ShedLine, ...] = ()
     """Factors of load shedding."""
+
+    @property
+    def found_by_code(self) -> tuple[str, ...]:
+        """What `identity` leaves to the application's code: `account`, `device`, `tier`."""
+        return tuple(kind for kind, where in self.identity.items() if where == CODE)
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,8 @@ class RuleFacts(NamedTuple):
     tiers: Mapping[str, Meter]
     overrides: Mapping[str, OverrideMeter]
     """By the key that is counted."""
+    own: Meter | None
+    """The rule's limit, if it is 0: then the store knows its tiers and overrides by another meter. None: the meter that has these facts."""
     by_code: tuple[str, ...]
     """Which of `limit`, `allow` and `cost` are functions of the request."""
 
@@ -34,7 +36,9 @@ def add_facts(rules: Iterable[Rule]) -> None:
     """Each meter of a rule that counts in the store knows them. Not the rule itself: that would be a circle."""
     for rule in rules:
         if rule.scope in ELSEWHERE:
-            rule.meter.facts = RuleFacts(
+            own, family = rule.meter, rule.meter.family
+            counted = own if family is None or not own.denies_all else family.first or own
+            counted.facts = RuleFacts(
                 None if counter_name(rule.meter) == rule.name else rule.name,
                 rule.label,
                 rule.url.spelling,
@@ -42,6 +46,7 @@ def add_facts(rules: Iterable[Rule]) -> None:
                 rule.cost,
                 {} if rule.tiers is None else rule.tiers.meters,
                 rule.overrides,
+                None if counted is own else own,
                 _by_code(rule),
             )
 

@@ -15,6 +15,7 @@ from diana.core.limit import Limit, Places, checked_limit, checked_places, limit
 from diana.core.meter import Family, Meter, meter_from_limit
 from diana.core.path import Reading
 from diana.core.request import Request
+from diana.core.zero import params_of_limit
 
 if TYPE_CHECKING:
     from diana.core.rule import Rule
@@ -118,7 +119,7 @@ def meter_with(meter: Meter, override: Override) -> Meter:
                 path="burst",
             )
         options["burst"] = override.burst
-    params = meter.algorithm.params(limit, **options)
+    params = params_of_limit(meter.algorithm, limit, options)
     family = family_of(meter)
     other = Meter(meter.id, limit, meter.algorithm, params, options, meter.when_down, family)
     family.include(other)

@@ -17,7 +17,7 @@ MOMENT = "until= must be seconds since the epoch or a datetime with a timezone"
 def override_from_arguments(rpu: object, burst: object, until: object) -> Override:
     """ConfigError names the argument. Whether the numbers fit the rule is checked beside its limit."""
     return Override(
-        _whole("rpu", rpu, 1),
+        _whole("rpu", rpu, 0),
         None if burst is None else _whole("burst", burst, 0),
         None if until is None else _micros(until),
     )

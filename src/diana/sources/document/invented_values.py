@@ -23,7 +23,7 @@ def warnings_of_invented_values(
 ) -> Iterator[Warning]:
     """`rules` are those that are asked, `exempt` the urls that blocks leave alone."""
     enforced = [rule for rule in rules if rule.mode == "enforce"]
-    chosen = [rule for rule in enforced if _invented_parts(rule)]
+    chosen = [rule for rule in enforced if not rule.meter.denies_all and _invented_parts(rule)]
     if not chosen:
         return
     bounds = {_reach(rule): rule for rule in enforced if _is_bound(rule.actor)}

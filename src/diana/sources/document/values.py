@@ -6,6 +6,7 @@ import json
 import re
 from typing import Any
 
+from diana.core.actor import CODE
 from diana.core.duration import micros_from_spelling
 from diana.core.errors import ConfigError, shown
 from diana.core.lease import LONGEST_US, SHORTEST_US
@@ -83,6 +84,12 @@ def lease_ttl(node: Node, path: str) -> int:
     if not SHORTEST_US <= micros <= LONGEST_US:
         raise ConfigError("permits are held for a moment; write from 100ms to 60s")
     return micros
+
+
+def identity_place(node: Node, path: str) -> str:
+    """Where an account, a device or a tier is found: an actor, or `code`."""
+    word = text(node, path)
+    return CODE if word.strip().lower() == CODE else word
 
 
 def rule_name(node: Node, path: str) -> str:

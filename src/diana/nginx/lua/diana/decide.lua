@@ -35,7 +35,7 @@ local function put(charges, found, outcomes)
 end
 
 -- No rule is charged; a local one before the one that refuses shows what it has.
-local function refuse(charges, rule)
+local function refuse(charges, refusing)
   local outcomes, asked = {}, {}
   for _, charge in ipairs(charges) do
     if charge.rule.mode == 'enforce' and charge.rule.scope == 'local' then
@@ -45,9 +45,8 @@ local function refuse(charges, rule)
       asked[#asked + 1] = charge
     end
   end
-  local last = {rule = rule, meter = rule.meter}
-  outcomes[last] = refused()
-  asked[#asked + 1] = last
+  outcomes[refusing] = refused()
+  asked[#asked + 1] = refusing
   return asked, outcomes
 end
 

@@ -21,7 +21,7 @@ def facts_text(meter: Meter) -> str | None:
     if facts is None:
         return None
     document: dict[str, Any] = {
-        **_terms(meter),
+        **_terms(facts.own or meter),
         "url": facts.url,
         "methods": facts.methods,
         "cost": facts.cost,
