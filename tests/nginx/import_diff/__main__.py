@@ -1,4 +1,4 @@
-"""`make import-diff` (ARGS="--count 1000 --seed 7"): the real nginx beside the imported rules; exits with 1 if they differ without a note."""
+"""`make import-diff` (ARGS="--count 1000 --seed 7"): the real nginx beside imported rules; exits with 1 if they differ without a note."""
 
 from __future__ import annotations
 

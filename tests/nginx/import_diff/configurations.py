@@ -55,20 +55,22 @@ def random_configuration(chance: random.Random) -> Configuration:
 class _Writer:
     def __init__(self, chance: random.Random) -> None:
         self._chance = chance
-        self._is_exact = chance.random() < 0.6
+        self._is_exact = chance.random() < 0.65
         """Without anything that is noted, as far as it is known beforehand."""
         self._paths: list[str] = []
         self._zones: list[Zone] = []
+        self._unused: list[Zone] = []
         self._delays = chance.random() < 0.25
 
     def configuration(self) -> Configuration:
         ports = self._one(1, 1, 1, 2, 3)
         lines = self._variables()
-        for number in range(self._one(1, 2, 2, 3)):
+        for number in range(self._one(1, 2, 3, 4)):
             zone = Zone(f"z{number}", self._key())
             self._zones.append(zone)
             rate = f" rate={self._one(1, 2, 6)}r/m"
             lines.append(f'limit_req_zone "{zone.key}" zone={zone.name}:64k{rate};')
+        self._unused = list(self._zones)
         lines += self._level(0.3)
         lines += self._servers(ports)
         return Configuration("\n".join(lines) + "\n", ports, self._paths, self._delays)
@@ -154,14 +156,17 @@ class _Writer:
         if not self._may(share):
             return []
         chance = self._chance
-        count = 1 if self._may(0.8) else min(2, len(self._zones))
+        zones = self._zones
+        if self._is_exact and self._may(0.97):
+            # A zone in several places is noted, since rules count each place by itself.
+            zones = [self._unused.pop() for _ in range(min(len(self._unused), self._one(1, 1, 2)))]
+        count = min(len(zones), 1 if self._may(0.8) else 2)
         lines = [
-            f"limit_req zone={zone.name}{self._burst()};"
-            for zone in chance.sample(self._zones, count)
+            f"limit_req zone={zone.name}{self._burst()};" for zone in chance.sample(zones, count)
         ]
-        if self._may(0.2):
+        if lines and self._may(0.2):
             lines.append(f"limit_req_status {chance.choice(STATUSES)};")
-        if self._may(0.1):
+        if lines and self._may(0.1):
             lines.append(f"limit_req_dry_run {chance.choice(('on', 'off'))};")
         return lines
 
@@ -201,9 +206,8 @@ class _Writer:
             for block in blocks
             for part in block.split("127.0.0.1:@")[1:]
         }
-        for port in set(range(ports)) - used:
-            blocks.append(_block("server", [f"listen 127.0.0.1:@{port}@;", *self._level(0.4)]))
-        return blocks
+        others = [[f"listen 127.0.0.1:@{port}@;"] for port in range(ports) if port not in used]
+        return [*blocks, *(_block("server", [*listen, *self._level(0.4)]) for listen in others)]
 
     def _names(self) -> list[str]:
         names = self._chance.sample(HOSTS, self._one(0, 1, 1, 2))
@@ -265,7 +269,11 @@ class _Writer:
 
     def _body(self) -> list[str]:
         if self._may(0.08):
-            return [self._chance.choice(("return 204;", "internal;"))]
+            return [
+                "return 204;"
+                if self._is_exact
+                else self._chance.choice(("return 204;", "internal;"))
+            ]
         return self._level(0.7)
 
 

@@ -54,7 +54,7 @@ def _paths(configuration: Configuration, chance: random.Random) -> list[str]:
             path,
             bare or "/",
             f"{bare}/",
-            f"{bare}x",
+            f"{bare or '/'}x",
             f"{bare}/other",
             f"{bare}/a",
             f"{bare}/x.php",

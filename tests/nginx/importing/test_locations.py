@@ -167,6 +167,12 @@ def test_what_answers_before_it_is_counted_is_not_limited(imported: Import) -> N
     assert [found.passed(9, path) for path in ("/", "/in", "/in/x", "/x")] == [9, 9, 9, 5]
 
 
+def test_what_is_within_an_internal_location_is_internal(imported: Import) -> None:
+    found = imported(f"{ZONES} server {{ location / {{ internal; location = / {{ {ALL} }} }} }}")
+    assert found.document["limits"] == []
+    assert found.noted("location = / is not translated")
+
+
 def test_a_redirect_to_the_path_with_a_slash_is_noted(imported: Import) -> None:
     found = imported(f"{ZONES} server {{ {OWN} location /x/ {{ proxy_pass http://b; }} }}")
     assert found.noted("/x/ does not match /x in nginx")

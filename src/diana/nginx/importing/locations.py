@@ -18,8 +18,6 @@ from diana.nginx.importing.zones import Zones
 _MODIFIERS = ("=", "^~", "~*", "~")
 _PASSES = ("proxy_pass", "fastcgi_pass", "uwsgi_pass", "scgi_pass", "memcached_pass", "grpc_pass")
 """With one of them, a location /x/ answers /x by a redirect."""
-_ANSWERS = ("return", "internal")
-"""With one of them, a location answers before anything is counted."""
 
 
 @dataclass(eq=False)
@@ -31,6 +29,9 @@ class Location:
     """`=`, `^~`, `~`, `~*`, or nothing for a prefix."""
     path: str
     limits: tuple[Limit, ...]
+    """None where a request is answered before it is counted."""
+    is_internal: bool = False
+    """No path that is sent leads to it."""
     inner: list[Location] = field(default_factory=list)
 
     def __str__(self) -> str:
@@ -66,15 +67,17 @@ def read_locations(outer: Directive, above: Level, zones: Zones, notes: Notes) -
     return location
 
 
-def _inner(outer: Directive, above: Level, zones: Zones, notes: Notes) -> Iterator[Location]:
+def _inner(
+    outer: Directive, above: Level, zones: Zones, notes: Notes, within_internal: bool = False
+) -> Iterator[Location]:
     for one in outer.each("location"):
         modifier, path = _modifier_and_path(one)
         level = level_of(one, above)
-        answers = any(True for _ in one.each(*_ANSWERS))
-        location = Location(
-            one, modifier, path, () if answers else limits_of_level(level, zones, notes)
-        )
-        location.inner += _inner(one, level, zones, notes)
+        is_internal = within_internal or any(True for _ in one.each("internal"))
+        answers = is_internal or any(True for _ in one.each("return"))
+        limits = () if answers else limits_of_level(level, zones, notes)
+        location = Location(one, modifier, path, limits, is_internal)
+        location.inner += _inner(one, level, zones, notes, is_internal)
         yield location
 
 

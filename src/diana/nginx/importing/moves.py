@@ -33,7 +33,7 @@ def note_moves(server: Server, notes: Notes) -> None:
         if location.is_named and location.limits != server.root.limits:
             text = f"{location} is not translated: the limits of the location that a request comes from hold here"
             notes.add(location.directive, text)
-        elif own and any(True for _ in location.directive.each("internal")):
+        elif own and location.is_internal:
             text = f"{location} is not translated: no path that is sent leads to it"
             notes.add(location.directive, text)
 
