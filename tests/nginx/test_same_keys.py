@@ -50,6 +50,13 @@ limits:
   - {url: "/find/{what}/results", rules: [{name: find, actor: [segment what, ip], unit: minute, rpu: 5}]}
   - {url: "/users/{id}", except: [/users/7/photo, "/users/*/x"], rules: [{name: user, actor: segment id as int, unit: minute, rpu: 5}]}
   - {url: /a/b/*/c, rules: [{name: abc, actor: path, unit: minute, rpu: 5}]}
+  - url: /a
+    deny: {header X-Tenant: [alice, a|b], path: [/a/b/x], ip: [198.51.100.128/25, "2002::/16"]}
+    rules: [{name: listed, actor: ip, unit: minute, rpu: 5, allow: {header X-Token: [secret]}}]
+  - url: /users
+    rules:
+      - {name: seen, actor: ip, unit: minute, rpu: 5, mode: shadow, deny: {header X-Plan: [free], path: [/users/7]}}
+      - {name: barred, actor: ip, unit: hour, rpu: 5, deny: {cookie session: [a], "query sku": ["1"]}}
   - {url: /export, methods: [DELETE], rules: [{name: export, actor: header X-Tenant, unit: minute, rpu: 5, missing: together}]}
 """
 

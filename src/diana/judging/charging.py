@@ -6,6 +6,7 @@ A rule whose actor finds nothing does what its `missing` says; an error in findi
 from __future__ import annotations
 
 import logging
+from typing import NamedTuple
 
 from diana.core.address import Proxies, client_of_request
 from diana.core.division import Shares
@@ -40,6 +41,16 @@ Charge = tuple[Meter, str, int]
 """As a store takes it."""
 
 
+class Refusal(NamedTuple):
+    """The last of the rules denies the request, whatever was counted: it has no identity (`missing: deny`), or its limit is 0."""
+
+    listed: str | None = None
+    """Or it is on the rule's `deny` list: by what. Then no other rule is asked."""
+
+
+REFUSAL = Refusal()
+
+
 class Charging:
     def __init__(self, stored: LiveOverrides, overrides: LiveOverrides, shares: Shares) -> None:
         """The overrides of the store, and those of code; and this node's part of limits that are divided."""
@@ -55,10 +66,23 @@ class Charging:
 
     def charges(
         self, policy: Policy, request: Request, now: int | None
-    ) -> tuple[Match, list[Charge], bool]:
-        """The rules to ask, what to charge to each, and whether the last of them refuses the request whatever was counted: it has no
-        identity (`missing: deny`), or its limit is 0."""
+    ) -> tuple[Match, list[Charge], Refusal | None]:
+        """The rules to ask, what to charge to each, and whether the last of them refuses the request."""
         match = policy.match(request)
+        if match.denying:
+            for place in match.denying:
+                rule = match.rules[place]
+                listed = self._listed(rule, match.readings, request)
+                if listed is not None:
+                    key = self._key(rule, policy.settings.proxies, request)
+                    key = NO_IDENTITY if key in (REFUSED_KEY, SKIPPED_KEY) else key
+                    return match.pick((place,)), [(rule.meter, key, rule.cost)], Refusal(listed)
+        return self.charges_of_all(match, policy, request, now)
+
+    def charges_of_all(
+        self, match: Match, policy: Policy, request: Request, now: int | None
+    ) -> tuple[Match, list[Charge], Refusal | None]:
+        """The same for requests that no list denies."""
         proxies, note = policy.settings.proxies, self.function_errors.note
         if match.readings is not None:
             return self._charges_of_readings(match, match.readings, proxies, request, now)
@@ -66,10 +90,15 @@ class Charging:
         charges: list[Charge] = []
         complete = not match.refuses
         for rule, has_lists, key_of, meter, cost in match.asked:
-            if has_lists and why_left_alone(rule, request, None, note) is not None:
-                charges.append((meter, SKIPPED_KEY, cost))
-                complete = False
-                continue
+            if has_lists:
+                if rule.deny and rule.mode != "enforce" and self._listed(rule, None, request):
+                    charges.append((meter, REFUSED_KEY, cost))
+                    complete = False
+                    continue
+                if why_left_alone(rule, request, None, note) is not None:
+                    charges.append((meter, SKIPPED_KEY, cost))
+                    complete = False
+                    continue
             try:
                 key = key_of(request)
             except Exception as error:
@@ -84,7 +113,21 @@ class Charging:
                     complete = False
             else:
                 charges.append((meter, key, cost))
-        return (match, charges, False) if complete else _without_skipped(match, charges)
+        return (match, charges, None) if complete else _without_skipped(match, charges)
+
+    def _listed(
+        self, rule: Rule, readings: tuple[Reading, ...] | None, request: Request
+    ) -> str | None:
+        """What of the rule's `deny` list the request is."""
+
+        def note(error: Exception) -> None:
+            self._count_error(rule, error, request)
+
+        for roster in rule.deny:
+            found = roster.denies(request, readings, note)
+            if found is not None:
+                return found
+        return None
 
     def _charge(self, rule: Rule, key: str, request: Request, now: int | None) -> Charge:
         """Under the numbers that hold for this client, and for this node."""
@@ -131,12 +174,16 @@ class Charging:
         proxies: Proxies,
         request: Request,
         now: int | None,
-    ) -> tuple[Match, list[Charge], bool]:
+    ) -> tuple[Match, list[Charge], Refusal | None]:
         """A rule that counts by the path is charged once for every different value that the readings give."""
         places: list[int] = []
         charges: list[Charge] = []
         note = self.function_errors.note
         for place, rule in enumerate(match.rules):
+            if rule.deny and rule.mode != "enforce" and self._listed(rule, readings, request):
+                places.append(place)
+                charges.append((rule.meter, REFUSED_KEY, rule.cost))
+                continue
             if rule.varies and why_left_alone(rule, request, readings, note) is not None:
                 continue
             if not rule.reads_path:
@@ -204,16 +251,18 @@ def is_refused(charge: Charge) -> bool:
     return key is REFUSED_KEY or (meter.denies_all and key is not SKIPPED_KEY)
 
 
-def _without_skipped(match: Match, charges: list[Charge]) -> tuple[Match, list[Charge], bool]:
+def _without_skipped(
+    match: Match, charges: list[Charge]
+) -> tuple[Match, list[Charge], Refusal | None]:
     """Rules that skip who has no identity are not asked; one that refuses ends the list."""
     places: list[int] = []
-    refuses = False
+    refusal = None
     for place, charge in enumerate(charges):
         if charge[1] is not SKIPPED_KEY:
             places.append(place)
             if is_refused(charge) and match.rules[place].mode == "enforce":
-                refuses = True
+                refusal = REFUSAL
                 break
     if len(places) == len(match.rules):
-        return match, charges, refuses
-    return match.pick(tuple(places)), [charges[place] for place in places], refuses
+        return match, charges, refusal
+    return match.pick(tuple(places)), [charges[place] for place in places], refusal
