@@ -210,6 +210,8 @@ def test_coroutines_and_fleets_ask_no_store() -> None:
 def test_reset_forgets_the_counters_of_a_denied_client() -> None:
     checks = guard()
     assert checks.check(asked())
+    checks.reset(asked(X_Client="bad"), "all")
+    assert [decision.remaining for decision in checks.peek(asked()).decisions] == [0, 4]
     checks.reset(asked(X_Client="bad"))
     assert [decision.remaining for decision in checks.check(asked()).decisions] == [1, 4]
 

@@ -6,6 +6,7 @@ A rule whose actor finds nothing does what its `missing` says; an error in findi
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from diana.core.address import Proxies, client_of_request
@@ -70,19 +71,9 @@ class Charging:
         """The rules to ask, what to charge to each, and whether the last of them refuses the request."""
         match = policy.match(request)
         if match.denying:
-            for place in match.denying:
-                rule = match.rules[place]
-                listed = self._listed(rule, match.readings, request)
-                if listed is not None:
-                    key = self._key(rule, policy.settings.proxies, request)
-                    key = NO_IDENTITY if key in (REFUSED_KEY, SKIPPED_KEY) else key
-                    return match.pick((place,)), [(rule.meter, key, rule.cost)], Refusal(listed)
-        return self.charges_of_all(match, policy, request, now)
-
-    def charges_of_all(
-        self, match: Match, policy: Policy, request: Request, now: int | None
-    ) -> tuple[Match, list[Charge], Refusal | None]:
-        """The same for requests that no list denies."""
+            refused = self._refused_by_list(match, policy, request)
+            if refused is not None:
+                return refused
         proxies, note = policy.settings.proxies, self.function_errors.note
         if match.readings is not None:
             return self._charges_of_readings(match, match.readings, proxies, request, now)
@@ -114,6 +105,29 @@ class Charging:
             else:
                 charges.append((meter, key, cost))
         return (match, charges, None) if complete else _without_skipped(match, charges)
+
+    def counters(
+        self, policy: Policy, request: Request, now: int | None
+    ) -> Iterator[tuple[Rule, Charge]]:
+        """What the request is counted by, also of rules that a rule before them, or a list, keeps from being asked."""
+        match = policy.match(request)
+        for rule in match.rules:
+            if why_left_alone(rule, request, match.readings) is None:
+                for key in self._keys(rule, match.readings, policy.settings.proxies, request):
+                    if key not in (REFUSED_KEY, SKIPPED_KEY):
+                        yield rule, self._charge(rule, key, request, now)
+
+    def _refused_by_list(
+        self, match: Match, policy: Policy, request: Request
+    ) -> tuple[Match, list[Charge], Refusal] | None:
+        for place in match.denying:
+            rule = match.rules[place]
+            listed = self._listed(rule, match.readings, request)
+            if listed is not None:
+                key = self._key(rule, policy.settings.proxies, request)
+                key = NO_IDENTITY if key in (REFUSED_KEY, SKIPPED_KEY) else key
+                return match.pick((place,)), [(rule.meter, key, rule.cost)], Refusal(listed)
+        return None
 
     def _listed(
         self, rule: Rule, readings: tuple[Reading, ...] | None, request: Request
@@ -186,19 +200,28 @@ class Charging:
                 continue
             if rule.varies and why_left_alone(rule, request, readings, note) is not None:
                 continue
-            if not rule.reads_path:
-                keys = {self._key(rule, proxies, request)}
-            elif not readings:
-                keys = {self._key_after_error(rule, Contradiction(), proxies, request)}
-            else:
-                keys = set()
-                for reading in filter(rule.url.covers_path, readings):
-                    request.read_as(reading)
-                    keys.add(self._key(rule, proxies, request))
-                request.read_as(None)
+            keys = self._keys(rule, readings, proxies, request)
             places += [place] * len(keys)
             charges += [self._charge(rule, key, request, now) for key in sorted(keys)]
         return _without_skipped(match.pick(tuple(places)), charges)
+
+    def _keys(
+        self,
+        rule: Rule,
+        readings: tuple[Reading, ...] | None,
+        proxies: Proxies,
+        request: Request,
+    ) -> set[str]:
+        if readings is None or not rule.reads_path:
+            return {self._key(rule, proxies, request)}
+        if not readings:
+            return {self._key_after_error(rule, Contradiction(), proxies, request)}
+        keys = set()
+        for reading in filter(rule.url.covers_path, readings):
+            request.read_as(reading)
+            keys.add(self._key(rule, proxies, request))
+        request.read_as(None)
+        return keys
 
     def _key(self, rule: Rule, proxies: Proxies, request: Request) -> str:
         try:

@@ -358,10 +358,8 @@ class Judge:
         """Those of the request's keys: of all rules it meets, or of one."""
         wanted = None if only is None else rule_named(only, self.policy.rules).distinct_name
         now = self.clock and self.clock()
-        match = self.policy.match(request)
-        match, charges, _ = self._charging.charges_of_all(match, self.policy, request, now)
-        for rule, (meter, key, _) in zip(match.rules, charges, strict=True):
-            if key is not REFUSED_KEY and (wanted is None or rule.distinct_name == wanted):
+        for rule, (meter, key, _) in self._charging.counters(self.policy, request, now):
+            if wanted is None or rule.distinct_name == wanted:
                 yield self.stores.of(rule), countable(meter), key
 
     def override(self, name: str, value: str, override: Override | None) -> None:
