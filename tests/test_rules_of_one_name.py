@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 import pytest
 
 from diana import AsyncGuard, ConfigError, Guard, Request
+from diana.core.terms import LiveOverrides, Override
+from diana.nginx.wire_rules import wire_rules
 from diana.sources.rules import rules_from_bytes
 from diana.testing import FakeClock
 
@@ -145,3 +148,15 @@ def test_errors_of_each_are_told_apart() -> None:
     some = policy().with_functions("a (hour)", cost=fails)
     verdict = Guard(some, clock=FakeClock()).check(KEY)
     assert list(verdict.function_errors) == [("a (hour)", "cost")]
+
+
+def test_nginx_gets_the_overrides_of_each() -> None:
+    stored = LiveOverrides()
+    stored.set("a", "#1", Override(5))
+    stored.set("a (hour)", "#1", Override(7))
+    stored.set("a (hour)", "#2", Override(9))
+    rules = json.loads(wire_rules(policy(RULES.replace("header X-Key", "ip")), stored=stored))[
+        "rules"
+    ]
+    assert [list(rule.get("stored", {})) for rule in rules] == [["#1"], ["#1", "#2"], []]
+    assert [rule["stored"]["#1"]["meter"]["rpu"] for rule in rules[:2]] == [5, 7]

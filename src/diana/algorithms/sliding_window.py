@@ -126,6 +126,11 @@ class SlidingWindow:
         return state, (False, max(0, limit - total), retry, reset, 0)
 
     @staticmethod
+    def moment_of(params: SlidingParams, outcome: tuple[bool, int, int, int, int], now: int) -> int:
+        """The slice that was charged, the last to leave, may begin ahead."""
+        return max(now, now + outcome[3] - (params.slices + 1) * params.slice_us)
+
+    @staticmethod
     def refund(state: Numbers, params: SlidingParams, cost: int, at: int, now: int) -> Numbers:
         """Only a slice that still counts gives back."""
         last, total, ring = _as_of(state, params, now)

@@ -107,6 +107,11 @@ class Window:
         return state, (False, max(0, limit - count), retry, reset if count else 0, 0)
 
     @staticmethod
+    def moment_of(params: WindowParams, outcome: tuple[bool, int, int, int, int], now: int) -> int:
+        """The window may begin ahead."""
+        return max(now, now + outcome[3] - params.unit)
+
+    @staticmethod
     def refund(state: Numbers, params: WindowParams, cost: int, at: int, now: int) -> Numbers:
         """Only the window that was charged gives back."""
         start, count = state

@@ -145,6 +145,8 @@ class Charging:
 
     def _charge(self, rule: Rule, key: str, request: Request, now: int | None) -> Charge:
         """Under the numbers that hold for this client, and for this node."""
+        if key is REFUSED_KEY:
+            return rule.meter, key, rule.cost  # it is counted nowhere
         charge = self._charge_of_fleet(rule, key, request, now)
         if rule.scope != "divided" or charge[0].denies_all:
             return charge
