@@ -44,6 +44,7 @@ OBEYED = {
     "overrides": "{acme: {rpu: 9}}",
     "allow": "{header X-Token: [secret]}",
     "only": "{ip: [10.0.0.0/8]}",
+    "deny": "{header X-Token: [stolen]}",
 }
 """A value of each field that nginx obeys, other than the default."""
 REFUSED = {"charge_on": "[401]", "scope": "leased", "algo": "SL"}
@@ -59,7 +60,7 @@ NEEDS = {
     "drop": "scope: global",
     "overrides": "actor: account",
 }
-FIELDS = sorted({*rule_fields(), "overrides", "allow", "only"})
+FIELDS = sorted({*rule_fields(), "overrides", "allow", "only", "deny"})
 
 
 def exported(rules: str, folder: Path, identity: str = "") -> str:

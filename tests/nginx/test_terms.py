@@ -8,6 +8,9 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
+from diana import Guard, Request
+from diana.middleware.answer import Answers
+from diana.sources.rules import rules_from_bytes
 from tests.servers.limiting_nginx import LimitingNginx
 from tests.servers.programs import REDIS_7
 from tests.servers.server import Server
@@ -37,6 +40,9 @@ limits:
         overrides: {{mallory: {{rpu: 0}}}}
   - {{url: /closed, rules: [{{name: closed, unit: day, rpu: 0, burst: 3}}]}}
   - {{url: /unseen, rules: [{{name: unseen, unit: day, rpu: 0, mode: shadow}}]}}
+  - url: /listed
+    deny: {{header X-Client: [bad]}}
+    rules: [{{name: listed, unit: day, rpu: 9, allow: {{header X-Client: [bad, good]}}}}]
   - {{url: /shadow, rules: [{{name: shadow, unit: day, rpu: 1, scope: global, mode: shadow}}]}}
   - {{url: /chance, rules: [{{name: chance, unit: day, rpu: 1, scope: global, drop: random}}]}}
   - {{url: /write, methods: [POST], rules: [{{name: write, unit: day, rpu: 1}}]}}
@@ -76,6 +82,30 @@ def test_beside_a_tier_of_zero_others_pass(nginx: LimitingNginx) -> None:
     reply = httpx.get(f"{nginx.url}/zero", headers=headers, timeout=60)
     assert reply.headers["RateLimit-Policy"] == '"zero";q=600;w=86400'
     assert httpx.get(f"{nginx.url}/unseen", timeout=60).status_code == 200
+
+
+@pytest.mark.parametrize("accept", ["application/json", "text/plain", "text/html"])
+def test_clients_on_a_deny_list_get_403(nginx: LimitingNginx, accept: str) -> None:
+    headers = {"X-Client": "bad", "Accept": accept}
+    reply = httpx.get(f"{nginx.url}/listed", headers=headers, timeout=60)
+    policy = rules_from_bytes(b"url: /\ndeny: {header X-Client: bad}\nrules: [{unit: day, rpu: 9}]")
+    request = Request("GET", "/", headers)
+    status, fields, body = Answers(policy).denial(Guard(policy).check(request))
+    assert (reply.status_code, reply.content) == (status, body)
+    told = {name.decode() for name, _ in fields}
+    assert told == {"cache-control", "content-type", "content-length"}
+    assert {name: reply.headers[name].encode() for name in told} == {
+        name.decode(): value for name, value in fields
+    }
+    assert not {"Retry-After", "RateLimit", "RateLimit-Policy"} & set(reply.headers)
+
+
+def test_nothing_is_counted_of_clients_on_a_deny_list(nginx: LimitingNginx) -> None:
+    left = []
+    for client in ("new", "bad", "bad", "good", "newer"):
+        reply = httpx.get(f"{nginx.url}/listed", headers={"X-Client": client}, timeout=60)
+        left.append(reply.headers.get("RateLimit", "")[:12])
+    assert left == ['"listed";r=8', "", "", "", '"listed";r=7']
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ NO_TEXT = "a list where a text should be; write one value"
 NO_DURATION = "is no duration; write second, minute, hour, day, or a number with ms, s, m, h or d such as 30s or 5m"
 RULE_FIELDS = (
     "actor, unit, rpu, algo, scope, cost, when_down, mode, drop, charge_on, missing, status, body, name, "
-    "burst, nodelay, delay, max_wait, most, hold, retry, max_waiting, slices, align, overrides, allow, only"
+    "burst, nodelay, delay, max_wait, most, hold, retry, max_waiting, slices, align, overrides, allow, only, deny"
 )
 ACTORS = "account, all, cookie, device, header, host, ip, path, query, segment"
 ALGORITHMS = "C (concurrency), LB (leaky bucket), SL (sliding log), SW (sliding window), TB (token bucket), W (window)"

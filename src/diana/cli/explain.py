@@ -114,6 +114,7 @@ def json_of_explanation(guard: Guard, request: Request) -> dict[str, Any]:
         "peer": printable(request.peer or ""),
         "allowed": verdict.allowed,
         "delay": verdict.delay,
+        "listed": verdict.listed,
         "rules": [
             _json_of_rule(rule, meter, decision)
             for rule, meter, decision in zip(
@@ -176,10 +177,10 @@ def drawn(guard: Guard, request: Request) -> Iterator[Line]:
     ):
         yield ("│",)
         yield (f"├─ {number}. ", styled(rule.name, bold=True), _line(rule))
-        yield from (
-            ("│     ", *line)
-            for line in _described(rule, meter, decision, request, readings, guard.share)
-        )
+        lines = _described(rule, meter, decision, request, readings, guard.share)
+        if verdict.listed is not None:
+            lines = _denied_by_list(rule, verdict.listed)
+        yield from (("│     ", *line) for line in lines)
     if not verdict.rules:
         yield ("│",)
         yield ("├─ no rule is asked",)
@@ -215,6 +216,12 @@ def _described(
         yield (f"drop    {rule.drop}: above twice the limit, chance decides who asks",)
     left = f"{decision.remaining} of {decision.limit} left"
     yield ("says    ", styled(f"✓ {left}", "green") if decision else styled("✗ denied", "red"))
+
+
+def _denied_by_list(rule: Rule, listed: str) -> Iterator[Line]:
+    yield (f"url     {rule.url.spelling}",)
+    yield (f"deny    its deny list has the request's {listed}; nothing is counted",)
+    yield ("says    ", styled("✗ denied with 403", "red"))
 
 
 def _whose_part(rule: Rule, share: Share) -> str:

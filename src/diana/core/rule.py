@@ -71,6 +71,8 @@ class Rule:
     """Clients it leaves alone: who is on one of these lists."""
     only: tuple[Roster, ...] = ()
     """Clients it is for: who is on each of these lists."""
+    deny: tuple[Roster, ...] = ()
+    """Clients it denies, whatever was counted: who is on one of these lists, also if `allow` has them."""
     charge_on: Statuses | None = None
     """Answers that are charged; for all others the charge is given back. None: all are charged."""
     functions: Functions | None = None
@@ -88,14 +90,16 @@ class Rule:
     def lists_read_path(self) -> bool:
         """Who is on its lists may be another question for another reading of the path."""
         return any(
-            entry.reads_path for roster in (*self.allow, *self.only) for entry in roster.entries
+            entry.reads_path
+            for roster in (*self.allow, *self.only, *self.deny)
+            for entry in roster.entries
         )
 
     @property
     def has_lists(self) -> bool:
-        """It may leave a client alone."""
+        """It may leave a client alone; or it is in the shadow, and would deny one."""
         by_code = self.functions is not None and self.functions.allow is not None
-        return bool(self.allow or self.only) or by_code
+        return bool(self.allow or self.only) or by_code or bool(self.deny)
 
     @property
     def varies(self) -> bool:

@@ -6,6 +6,8 @@ A rule whose actor finds nothing does what its `missing` says; an error in findi
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from typing import NamedTuple
 
 from diana.core.address import Proxies, client_of_request
 from diana.core.division import Shares
@@ -40,6 +42,16 @@ Charge = tuple[Meter, str, int]
 """As a store takes it."""
 
 
+class Refusal(NamedTuple):
+    """The last of the rules denies the request, whatever was counted: it has no identity (`missing: deny`), or its limit is 0."""
+
+    listed: str | None = None
+    """Or it is on the rule's `deny` list: by what. Then no other rule is asked."""
+
+
+REFUSAL = Refusal()
+
+
 class Charging:
     def __init__(self, stored: LiveOverrides, overrides: LiveOverrides, shares: Shares) -> None:
         """The overrides of the store, and those of code; and this node's part of limits that are divided."""
@@ -55,10 +67,13 @@ class Charging:
 
     def charges(
         self, policy: Policy, request: Request, now: int | None
-    ) -> tuple[Match, list[Charge], bool]:
-        """The rules to ask, what to charge to each, and whether the last of them refuses the request whatever was counted: it has no
-        identity (`missing: deny`), or its limit is 0."""
+    ) -> tuple[Match, list[Charge], Refusal | None]:
+        """The rules to ask, what to charge to each, and whether the last of them refuses the request."""
         match = policy.match(request)
+        if match.denying:
+            refused = self._refused_by_list(match, policy, request)
+            if refused is not None:
+                return refused
         proxies, note = policy.settings.proxies, self.function_errors.note
         if match.readings is not None:
             return self._charges_of_readings(match, match.readings, proxies, request, now)
@@ -66,10 +81,15 @@ class Charging:
         charges: list[Charge] = []
         complete = not match.refuses
         for rule, has_lists, key_of, meter, cost in match.asked:
-            if has_lists and why_left_alone(rule, request, None, note) is not None:
-                charges.append((meter, SKIPPED_KEY, cost))
-                complete = False
-                continue
+            if has_lists:
+                if rule.deny and rule.mode != "enforce" and self._listed(rule, None, request):
+                    charges.append((meter, REFUSED_KEY, cost))
+                    complete = False
+                    continue
+                if why_left_alone(rule, request, None, note) is not None:
+                    charges.append((meter, SKIPPED_KEY, cost))
+                    complete = False
+                    continue
             try:
                 key = key_of(request)
             except Exception as error:
@@ -84,7 +104,44 @@ class Charging:
                     complete = False
             else:
                 charges.append((meter, key, cost))
-        return (match, charges, False) if complete else _without_skipped(match, charges)
+        return (match, charges, None) if complete else _without_skipped(match, charges)
+
+    def counters(
+        self, policy: Policy, request: Request, now: int | None
+    ) -> Iterator[tuple[Rule, Charge]]:
+        """What the request is counted by, also of rules that a rule before them, or a list, keeps from being asked."""
+        match = policy.match(request)
+        for rule in match.rules:
+            if why_left_alone(rule, request, match.readings) is None:
+                for key in self._keys(rule, match.readings, policy.settings.proxies, request):
+                    if key not in (REFUSED_KEY, SKIPPED_KEY):
+                        yield rule, self._charge(rule, key, request, now)
+
+    def _refused_by_list(
+        self, match: Match, policy: Policy, request: Request
+    ) -> tuple[Match, list[Charge], Refusal] | None:
+        for place in match.denying:
+            rule = match.rules[place]
+            listed = self._listed(rule, match.readings, request)
+            if listed is not None:
+                key = self._key(rule, policy.settings.proxies, request)
+                key = NO_IDENTITY if key in (REFUSED_KEY, SKIPPED_KEY) else key
+                return match.pick((place,)), [(rule.meter, key, rule.cost)], Refusal(listed)
+        return None
+
+    def _listed(
+        self, rule: Rule, readings: tuple[Reading, ...] | None, request: Request
+    ) -> str | None:
+        """What of the rule's `deny` list the request is."""
+
+        def note(error: Exception) -> None:
+            self._count_error(rule, error, request)
+
+        for roster in rule.deny:
+            found = roster.denies(request, readings, note)
+            if found is not None:
+                return found
+        return None
 
     def _charge(self, rule: Rule, key: str, request: Request, now: int | None) -> Charge:
         """Under the numbers that hold for this client, and for this node."""
@@ -133,27 +190,40 @@ class Charging:
         proxies: Proxies,
         request: Request,
         now: int | None,
-    ) -> tuple[Match, list[Charge], bool]:
+    ) -> tuple[Match, list[Charge], Refusal | None]:
         """A rule that counts by the path is charged once for every different value that the readings give."""
         places: list[int] = []
         charges: list[Charge] = []
         note = self.function_errors.note
         for place, rule in enumerate(match.rules):
+            if rule.deny and rule.mode != "enforce" and self._listed(rule, readings, request):
+                places.append(place)
+                charges.append((rule.meter, REFUSED_KEY, rule.cost))
+                continue
             if rule.varies and why_left_alone(rule, request, readings, note) is not None:
                 continue
-            if not rule.reads_path:
-                keys = {self._key(rule, proxies, request)}
-            elif not readings:
-                keys = {self._key_after_error(rule, Contradiction(), proxies, request)}
-            else:
-                keys = set()
-                for reading in filter(rule.url.covers_path, readings):
-                    request.read_as(reading)
-                    keys.add(self._key(rule, proxies, request))
-                request.read_as(None)
+            keys = self._keys(rule, readings, proxies, request)
             places += [place] * len(keys)
             charges += [self._charge(rule, key, request, now) for key in sorted(keys)]
         return _without_skipped(match.pick(tuple(places)), charges)
+
+    def _keys(
+        self,
+        rule: Rule,
+        readings: tuple[Reading, ...] | None,
+        proxies: Proxies,
+        request: Request,
+    ) -> set[str]:
+        if readings is None or not rule.reads_path:
+            return {self._key(rule, proxies, request)}
+        if not readings:
+            return {self._key_after_error(rule, Contradiction(), proxies, request)}
+        keys = set()
+        for reading in filter(rule.url.covers_path, readings):
+            request.read_as(reading)
+            keys.add(self._key(rule, proxies, request))
+        request.read_as(None)
+        return keys
 
     def _key(self, rule: Rule, proxies: Proxies, request: Request) -> str:
         try:
@@ -206,16 +276,18 @@ def is_refused(charge: Charge) -> bool:
     return key is REFUSED_KEY or (meter.denies_all and key is not SKIPPED_KEY)
 
 
-def _without_skipped(match: Match, charges: list[Charge]) -> tuple[Match, list[Charge], bool]:
+def _without_skipped(
+    match: Match, charges: list[Charge]
+) -> tuple[Match, list[Charge], Refusal | None]:
     """Rules that skip who has no identity are not asked; one that refuses ends the list."""
     places: list[int] = []
-    refuses = False
+    refusal = None
     for place, charge in enumerate(charges):
         if charge[1] is not SKIPPED_KEY:
             places.append(place)
             if is_refused(charge) and match.rules[place].mode == "enforce":
-                refuses = True
+                refusal = REFUSAL
                 break
     if len(places) == len(match.rules):
-        return match, charges, refuses
-    return match.pick(tuple(places)), [charges[place] for place in places], refuses
+        return match, charges, refusal
+    return match.pick(tuple(places)), [charges[place] for place in places], refusal

@@ -36,7 +36,7 @@ from diana.core.terms import (
 )
 from diana.core.verdict import Verdict
 from diana.core.zero import REFUSED
-from diana.judging.charging import NO_IDENTITY, REFUSED_KEY, Charge, Charging, is_refused
+from diana.judging.charging import NO_IDENTITY, REFUSED_KEY, Charge, Charging, Refusal, is_refused
 from diana.judging.dropping import DROPPED, Dropping
 from diana.judging.edited_slots import meters_after_edit
 from diana.judging.giving_back import GivingBack, StoreCall
@@ -69,6 +69,8 @@ class Look(NamedTuple):
     """Without those that are refused: they need no store."""
     refused: dict[int, Decision]
     """By the rule's place in the match."""
+    listed: str | None
+    """What of a `deny` list the request is."""
     now: int | None
 
 
@@ -304,9 +306,9 @@ class Judge:
                 return self._reject(shed, request)
         policy = self.policy
         now = self.clock and self.clock()
-        match, charges, refuses = self._charging.charges(policy, request, now)
-        if refuses:
-            return self._refuse(match, charges, now, policy, request)
+        match, charges, refusal = self._charging.charges(policy, request, now)
+        if refusal is not None:
+            return self._refuse(match, charges, refusal, now, policy, request)
         if match.drops:
             dropped = self._dropped(match, charges)
             if dropped is not None:
@@ -327,15 +329,16 @@ class Judge:
     def look(self, request: Request) -> Look:
         """Which counter of which store each rule would be asked about this request."""
         now = self.clock and self.clock()
-        match, charges, _ = self._charging.charges(self.policy, request, now)
+        match, charges, refusal = self._charging.charges(self.policy, request, now)
+        listed = None if refusal is None else refusal.listed
         asked: list[tuple[Store, Charge]] = []
         refused: dict[int, Decision] = {}
         for place, (rule, charge) in enumerate(zip(match.rules, charges, strict=True)):
-            if is_refused(charge):
+            if listed is not None or is_refused(charge):
                 refused[place] = self._denial(charge, now)
             else:
                 asked.append((self.stores.of(rule), charge))
-        return Look(match, [charge[0] for charge in charges], asked, refused, now)
+        return Look(match, [charge[0] for charge in charges], asked, refused, listed, now)
 
     def conclude_look(self, look: Look, decisions: list[Decision], request: Request) -> Verdict:
         """What `check` would have said; observers are not told."""
@@ -347,16 +350,16 @@ class Judge:
         denied_by, delay = _denied_or_delayed(match, answers)
         version, meters = self.policy.version, tuple(look.meters)
         return Verdict(
-            denied_by is None, delay, denied_by, match, tuple(answers), version, request, meters
-        )
+            denied_by is None, delay, denied_by, match, tuple(answers), version, request, meters,
+            listed=look.listed,
+        )  # fmt: skip
 
     def counters(self, request: Request, only: str | None) -> Iterator[tuple[Store, Meter, str]]:
         """Those of the request's keys: of all rules it meets, or of one."""
         wanted = None if only is None else rule_named(only, self.policy.rules).distinct_name
         now = self.clock and self.clock()
-        match, charges, _ = self._charging.charges(self.policy, request, now)
-        for rule, (meter, key, _) in zip(match.rules, charges, strict=True):
-            if key is not REFUSED_KEY and (wanted is None or rule.distinct_name == wanted):
+        for rule, (meter, key, _) in self._charging.counters(self.policy, request, now):
+            if wanted is None or rule.distinct_name == wanted:
                 yield self.stores.of(rule), countable(meter), key
 
     def override(self, name: str, value: str, override: Override | None) -> None:
@@ -450,13 +453,14 @@ class Judge:
         policy: Policy,
         request: Request,
         charges: list[Charge],
+        listed: str | None = None,
     ) -> Verdict:
         """Who comes after a denial was not asked."""
         order = tuple(sorted(decisions))
         asked = match if len(order) == len(match.rules) else match.pick(order)
         charged = [charges[place] for place in order]
         answers = [decisions[place] for place in order]
-        return self._conclude(asked, answers, policy, request, charged)
+        return self._conclude(asked, answers, policy, request, charged, listed)
 
     def _conclude(
         self,
@@ -465,6 +469,7 @@ class Judge:
         policy: Policy,
         request: Request,
         charges: list[Charge],
+        listed: str | None = None,
     ) -> Verdict:
         """The verdict of the rules that were asked; observers are told."""
         denied_by, delay = None, 0.0
@@ -481,7 +486,18 @@ class Judge:
         version, answers = policy.version, tuple(decisions)
         verdict: Verdict = _new(
             Verdict,
-            (denied_by is None, delay, denied_by, match, answers, version, request, meters, None),
+            (
+                denied_by is None,
+                delay,
+                denied_by,
+                match,
+                answers,
+                version,
+                request,
+                meters,
+                None,
+                listed,
+            ),
         )
         if self.observers:
             self._notify(verdict)
@@ -499,6 +515,7 @@ class Judge:
         self,
         match: Match,
         charges: list[Charge],
+        refusal: Refusal,
         now: int | None,
         policy: Policy,
         request: Request,
@@ -514,7 +531,7 @@ class Judge:
                     (decision,) = self.local.peek([(charge[0], charge[1], 0)], now)
                 decisions[place] = decision
         decisions[last] = self._denial(charges[last], now)
-        return self._conclude_some(match, decisions, policy, request, charges)
+        return self._conclude_some(match, decisions, policy, request, charges, refusal.listed)
 
     def _dropped(self, match: Match, charges: list[Charge]) -> int | None:
         """The place of the first rule by which chance denies; every such rule counts the arrival."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from functools import partial
+from typing import NamedTuple
 
 from diana.core.contracts import Client, Clock, Observer, Store
 from diana.core.errors import ConfigError, DianaError, StoreError
@@ -55,7 +56,21 @@ __all__ = [
 ]
 
 REFUSAL_OF_HANDSHAKES = "websocket.http.response"
-TRY_AGAIN_LATER = 1013
+
+
+class Close(NamedTuple):
+    """How a WebSocket is closed whose handshake is denied."""
+
+    code: int
+    reason: str
+
+
+TRY_AGAIN_LATER = Close(1013, "Too many requests")
+POLICY_VIOLATION = Close(1008, "Forbidden")
+
+
+def close_of(verdict: Verdict) -> Close:
+    return TRY_AGAIN_LATER if verdict.listed is None else POLICY_VIOLATION
 
 
 class RateLimitMiddleware:
@@ -231,7 +246,7 @@ class RateLimitMiddleware:
             response = REFUSAL_OF_HANDSHAKES
             if response not in (scope.get("extensions") or ()):
                 # The server makes a 403 of it.
-                await send({"type": "websocket.close", "code": TRY_AGAIN_LATER})
+                await send({"type": "websocket.close", "code": close_of(verdict).code})
                 return
         elif self.denied is not None:
             own = await own_answer(self.denied, verdict.request, verdict)

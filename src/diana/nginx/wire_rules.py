@@ -130,7 +130,8 @@ def _refusals_of(rule: Rule, settings: Settings) -> Iterator[str]:
 
 def _spellings(rule: Rule) -> list[str]:
     """Of the actors that a rule counts by, and of those on its lists."""
-    listed = [entry.spelling for roster in (*rule.allow, *rule.only) for entry in roster.entries]
+    rosters = (*rule.allow, *rule.only, *rule.deny)
+    listed = [entry.spelling for roster in rosters for entry in roster.entries]
     return [*rule.actor.split(" + "), *listed]
 
 
@@ -193,7 +194,7 @@ def _rule(rule: Rule, settings: Settings, stored: LiveOverrides) -> dict[str, An
             for key, live in live_overrides.items()
             if (meter := live.make_ready(rule.meter)) is not None
         }
-    for name, rosters in (("allow", rule.allow), ("only", rule.only)):
+    for name, rosters in (("allow", rule.allow), ("only", rule.only), ("deny", rule.deny)):
         if rosters:
             found[name] = [_roster(roster, rule.url, settings) for roster in rosters]
     return found

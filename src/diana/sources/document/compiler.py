@@ -45,7 +45,7 @@ from diana.sources.document.warnings import CHOSEN_BY_CLIENTS, warnings_of
 
 FIELDS_OF_EVERY_RULE = {
     "actor", "unit", "rpu", "algo", "scope", "cost", "when_down", "mode", "missing", "status", "body", "name",
-    "overrides", "allow", "only", "charge_on", "drop",
+    "overrides", "allow", "only", "deny", "charge_on", "drop",
 }  # fmt: skip
 EXAMPLES = {"unit": "unit: minute", "rpu": "rpu: 100"}
 OF_RATES = ("unit", "rpu")
@@ -163,15 +163,15 @@ class _Compiler:
         name = value("name") or _default_name(url, methods, spelling, unit)
         parts = "|".join(map(escaped, (name, spelling, scope)))
         meters = self._meters(f"{self._settings.namespace}:{parts}", merged)
-        allow, only = (
+        allow, only, deny = (
             self._rosters.rosters(url, [block.value(which), value(which)])
-            for which in ("allow", "only")
+            for which in ("allow", "only", "deny")
         )
         if meters is None or key is None or actors is None or "url" not in block.fields:
             return None
         meter, tiers = meters
         kinds = [spelled.actor.kinds for spelled in actors]
-        kinds += [entry.kinds for roster in (*allow, *only) for entry in roster.entries]
+        kinds += [entry.kinds for roster in (*allow, *only, *deny) for entry in roster.entries]
         kinds += [frozenset({"tier"})] if tiers is not None else []
         return Rule(
             name=name,
@@ -187,6 +187,7 @@ class _Compiler:
             overrides=self._overrides(actors, meter, merged),
             allow=allow,
             only=only,
+            deny=deny,
             charge_on=value("charge_on"),
             drop=self._drop(merged, scope),
             scope=scope,

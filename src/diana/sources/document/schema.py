@@ -69,7 +69,7 @@ SETTINGS = (
 MISSING = ("ip", "skip", "deny", "together")
 HEADERS = ("ietf", "legacy", "retry-after")
 
-BLOCK_FIELDS = {"url", "rules", "methods", "except", "allow", "only"}
+BLOCK_FIELDS = {"url", "rules", "methods", "except", "allow", "only", "deny"}
 
 _VARIABLE = re.compile(r"\$\{([^}]*)\}")
 
@@ -148,6 +148,7 @@ class _Schema:
             "overrides": override_reader(mistakes),
             "allow": self._roster,
             "only": self._roster,
+            "deny": self._roster,
         }
         self._settings: dict[str, Read] = {
             "store": self._store,
@@ -223,6 +224,7 @@ class _Schema:
             "except": items(url_pattern, "url"),
             "allow": self._roster,
             "only": self._roster,
+            "deny": self._roster,
             "rules": self._rules,
         }
         written = {key.text.lower() for key, _ in block.pairs}

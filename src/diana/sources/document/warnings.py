@@ -10,6 +10,7 @@ from diana.core.policy import Warning
 from diana.core.rule import Rule
 from diana.core.tree import SegmentTree
 from diana.core.url import Url
+from diana.sources.document.denied_clients import warnings_of_denied_clients
 from diana.sources.document.invented_values import warnings_of_invented_values
 from diana.sources.document.methods import why_unknown
 from diana.sources.document.schema import RulesFile
@@ -29,6 +30,7 @@ def warnings_of(
     yield from _scopes_that_were_not_meant(file, rules)
     yield from _tiers_that_no_request_has(file, rules)
     yield from _overrides_that_are_over(rules, now_us)
+    yield from warnings_of_denied_clients(rules)
     yield from _health_checks_that_are_shed(file)
     yield from _limits_that_are_never_reached(rules, exempt)
 

@@ -131,6 +131,7 @@ function decide.verdict(policy, request)
       if not outcome.allowed then
         verdict.allowed = false
         verdict.denied_by = verdict.denied_by or charge.rule
+        verdict.listed = charge.listed
       end
       verdict.delay = math.max(verdict.delay, outcome.delay)
     end
