@@ -68,6 +68,7 @@ end
 class SlidingLog:
     code = "SL"
     spelling = "sliding log"
+    also_written = ("sliding window log", "moving window")
     options: tuple[str, ...] = ()
     identity: tuple[str, ...] = ()
     examples: tuple[Mapping[str, Any], ...] = ({},)
@@ -107,6 +108,11 @@ class SlidingLog:
             return log, (True, max(0, limit - after), 0, _reset(log, unit, now), 0)
         retry = NEVER if cost > limit else log.nth(after - limit) + unit - now
         return state, (False, max(0, limit - before), retry, _reset(log, unit, now), 0)
+
+    @staticmethod
+    def moment_of(params: LogParams, outcome: tuple[bool, int, int, int, int], now: int) -> int:
+        """That of the newest entry, which may be ahead."""
+        return now + outcome[3] - params.unit
 
     @staticmethod
     def refund(state: Log, params: LogParams, cost: int, at: int, now: int) -> Log:

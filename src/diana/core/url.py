@@ -8,6 +8,9 @@ from typing import NamedTuple
 from diana.core.errors import ConfigError, shown
 from diana.core.path import segments_of_path
 
+_REGULAR = re.compile(r"^[~^]|[.)\]][*+]|\\[dDwWsSbB.]|\(\?|\[\^|\[[^]/]+-[^]/]+\]|\$$")
+"""What stands in regular expressions, and hardly in a path. A path that has it all the same can be written percent-encoded."""
+_PLAIN = re.compile(r"[A-Za-z0-9_~-]+(?:\.[A-Za-z0-9_~-]+)*")
 _CAPTURE = re.compile(r"\{([A-Za-z_][A-Za-z0-9_-]*)\}")
 _LITERAL = {"*": "%2A", "{": "%7B", "}": "%7D"}
 _ENCODED = re.compile(r"%(?:2A|7B|7D)", re.IGNORECASE)
@@ -37,6 +40,11 @@ class Url(NamedTuple):
 
 
 def url_from_spelling(text: str) -> Url:
+    if _REGULAR.search(text):
+        raise ConfigError(
+            f"url must be a path, not a regular expression (got {shown(text)}); write {_prefix_meant(text)}, "
+            "which covers all paths below it"
+        )
     if "://" in text:
         raise ConfigError(
             f"the url {shown(text)} names a host; write the path only, and limit by actor: host"
@@ -87,3 +95,12 @@ def _spelled(segments: list[str | None], captures: dict[str, int]) -> list[str]:
         names.get(place, "*") if part is None else part.translate(_SPELLED)
         for place, part in enumerate(segments)
     ]
+
+
+def _prefix_meant(expression: str) -> str:
+    """`/users/*/orders` for `^/users/[0-9]+/orders/?$`."""
+    path = expression.lstrip("~^* ").rstrip("$").replace("\\.", ".")
+    words = [word if _PLAIN.fullmatch(word) else "*" for word in path.split("/")[1:]]
+    while words and words[-1] == "*":
+        words.pop()
+    return "/" + "/".join(words)
