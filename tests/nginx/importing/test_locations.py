@@ -204,6 +204,13 @@ def test_what_moves_a_request_on_to_the_same_limits_is_not_noted(imported: Impor
     assert found.notes == []
 
 
+def test_what_moves_on_requests_with_an_empty_key_is_noted(imported: Import) -> None:
+    text = "limit_req_zone %s zone=k:1m rate=1r/m; limit_req_zone $host zone=h:1m rate=1r/m; limit_req zone=k; server {"
+    text += "location = / { limit_req zone=h; } location /x/ { try_files $uri /; } }"
+    assert imported(text % "$http_key").noted("try_files")
+    assert imported(text % "$binary_remote_addr").notes == []
+
+
 def test_a_named_location_with_limits_of_its_own_is_noted(imported: Import) -> None:
     found = imported(f"{ZONES} server {{ location / {{ {ALL} }} location @app {{ {OWN} }} }}")
     assert found.noted("location @app is not translated")

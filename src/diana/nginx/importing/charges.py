@@ -56,6 +56,7 @@ class ServerCharges:
         self._server = server
         self._tree = tree
         self._notes = notes
+        self._charges: dict[Location, Charges] = {}
 
     def by_cell(self) -> dict[Cell, Charges]:
         return {
@@ -91,18 +92,24 @@ class ServerCharges:
         for child in self._tree.children(segments):
             longer = f"{around}{child[-1]}"
             location = self._location(longer + _NEW)
-            if set(charges_of_location(location, self._server)) != set(charges):
+            if set(self._of_location(location)) != set(charges):
                 text = f"{location} also matches {longer}x in nginx; the url {longer} covers whole segments only"
                 self._notes.add(location.directive, text)
         return charges
 
     def _of_path(self, path: str) -> Charges:
         location, patterns = serving(self._server.root, path)
-        charges = charges_of_location(location, self._server)
+        charges = self._of_location(location)
         for pattern in patterns:
-            if set(charges_of_location(pattern, self._server)) != set(charges):
+            if set(self._of_location(pattern)) != set(charges):
                 text = f"{pattern} is not translated: a url is no regular expression, and its paths are limited as without it"
                 self._notes.add(pattern.directive, text)
+        return charges
+
+    def _of_location(self, location: Location) -> Charges:
+        charges = self._charges.get(location)
+        if charges is None:
+            charges = self._charges[location] = charges_of_location(location, self._server)
         return charges
 
     def _location(self, path: str) -> Location:

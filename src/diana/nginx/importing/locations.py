@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple
 
 from diana.nginx.importing.configuration import Directive
 from diana.nginx.importing.limits import Level, Limit, level_of, limits_of_level
@@ -50,10 +52,33 @@ class Location:
             yield one
             yield from one.within()
 
-    def redirects(self, path: str) -> bool:
-        """`/x` to `/x/`."""
-        passes = any(True for _ in self.directive.each(*_PASSES))
-        return not self.is_pattern and passes and self.path == path + "/"
+    @cached_property
+    def index(self) -> Index:
+        """Of those that stand directly in it, once they are read."""
+        statics = [one for one in self.inner if not one.is_pattern and not one.is_named]
+        prefixes = {one.path: one for one in statics if one.modifier != "="}
+        passing = {one.path for one in statics if any(True for _ in one.directive.each(*_PASSES))}
+        return Index(
+            {one.path: one for one in statics if one.modifier == "="},
+            prefixes,
+            sorted({len(path) for path in prefixes}, reverse=True),
+            {path[:-1] for path in passing if path.endswith("/")} - prefixes.keys(),
+            [one for one in self.inner if one.is_pattern],
+        )
+
+
+class Index(NamedTuple):
+    exact: dict[str, Location]
+    prefixes: dict[str, Location]
+    lengths: list[int]
+    """Of the prefixes, the longest first."""
+    redirected: set[str]
+    """`/x`, to `/x/`."""
+    patterns: list[Location]
+
+    def longest(self, path: str) -> Location | None:
+        found = (self.prefixes.get(path[:length]) for length in self.lengths if length <= len(path))
+        return next((one for one in found if one is not None), None)
 
 
 def read_locations(outer: Directive, above: Level, zones: Zones, notes: Notes) -> Location:
@@ -103,24 +128,19 @@ def serving(outer: Location, path: str) -> tuple[Location, list[Location]]:
 
 def _serving(outer: Location, path: str) -> tuple[Location, list[Location], bool]:
     """Whether it is final, as well: then no expression is tried."""
-    statics = [one for one in outer.inner if not one.is_pattern and not one.is_named]
-    for one in statics:
-        if one.modifier == "=" and one.path == path:
-            return one, [], True
-    prefixes = [one for one in statics if one.modifier != "=" and path.startswith(one.path)]
-    if not any(one.path == path for one in prefixes) and any(
-        one.redirects(path) for one in statics
-    ):
+    index = outer.index
+    if path in index.exact:
+        return index.exact[path], [], True
+    if path in index.redirected:
         return Location(outer.directive, "", "", ()), [], True
-    longest = max(prefixes, key=lambda one: len(one.path), default=None)
+    longest = index.longest(path)
     found, patterns = outer, list[Location]()
     if longest is not None:
         found, patterns, is_final = _serving(longest, path)
         if is_final:
             return found, patterns, True
     if longest is None or longest.modifier != "^~":
-        for one in outer.inner:
-            if one.is_pattern:
-                inner, others, _ = _serving(one, path)
-                patterns = [*patterns, inner, *others]
+        for one in index.patterns:
+            inner, others, _ = _serving(one, path)
+            patterns = [*patterns, inner, *others]
     return found, patterns, False

@@ -16,18 +16,6 @@ _REDIRECTS = ("redirect", "permanent")
 
 def note_moves(server: Server, notes: Notes) -> None:
     locations = [server.root, *server.root.within()]
-    charges = {frozenset(charges_of_location(one, server)) for one in locations}
-    kinds = {frozenset(one.limit.zone.kind for one in some) for some in charges}
-    if not any(charges):
-        return
-    for one in server.directive.within():
-        if one.name == "rewrite" and (len(charges) > 1 or _is_redirect(one)):
-            notes.add(one, "rewrite is not translated: the path that is sent decides here")
-        elif one.name == "if" and any(inner.name == "return" for inner in one.block):
-            notes.add(one, "if is not translated: requests that it answers are counted here")
-        elif one.name in _ONWARD and len(kinds) > 1:
-            text = f"{one.name} may move a request to a location with other limits; the path that is sent decides here"
-            notes.add(one, text)
     for location in locations:
         own = any(True for _ in location.directive.each(*_OWN_LIMITS))
         if location.is_named and location.limits != server.root.limits:
@@ -36,6 +24,22 @@ def note_moves(server: Server, notes: Notes) -> None:
         elif own and location.is_internal:
             text = f"{location} is not translated: no path that is sent leads to it"
             notes.add(location.directive, text)
+    charges = {frozenset(charges_of_location(one, server)) for one in locations}
+    kinds = {frozenset(one.limit.zone.kind for one in some) for some in charges}
+    if not any(charges):
+        return
+    keys = [charge.key for some in charges for charge in some]
+    may_be_empty = any(key.missing == "skip" or key.allow or key.only for key in keys)
+    counts_later = len(kinds) > 1 or (len(charges) > 1 and may_be_empty)
+    """What is not counted in the first location may be counted in the next one."""
+    for one in server.directive.within():
+        if one.name == "rewrite" and (len(charges) > 1 or _is_redirect(one)):
+            notes.add(one, "rewrite is not translated: the path that is sent decides here")
+        elif one.name == "if" and any(inner.name == "return" for inner in one.block):
+            notes.add(one, "if is not translated: requests that it answers are counted here")
+        elif one.name in _ONWARD and counts_later:
+            text = f"{one.name} may move a request to a location with other limits; the path that is sent decides here"
+            notes.add(one, text)
 
 
 def _is_redirect(rewrite: Directive) -> bool:
@@ -50,7 +54,7 @@ def note_addresses(http: Directive, notes: Notes) -> None:
     for one in _all(http, "listen"):
         if "[" in "".join(one.args[:1]):
             notes.add(one, "IPv6 addresses are counted by their /64 network, not one by one")
-    for one in _all(http, "set_real_ip_from", "proxy_protocol"):
+    for one in _all(http, "set_real_ip_from"):
         text = f"{one.name} is not translated: write trusted_proxies under identity, so that addresses are those of clients"
         notes.add(one, text)
 
