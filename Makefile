@@ -23,7 +23,7 @@ SITE := build/site-venv
 INTEGRATION := tests/middleware tests/gateway tests/telemetry tests/cli
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lowest shake soak lint bench docs site clean
+.PHONY: help setup run test lowest shake soak fuzz lint bench docs site clean
 
 help:  ## show this
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## */\t/' | expand -t 12
@@ -49,6 +49,10 @@ shake: $(READY)  ## run all tests again and again on a machine that misbehaves; 
 soak: $(READY)  ## random faults under load with exact accounting; ARGS="--minutes 15 --seed 7"
 	./.ci/install servers
 	$(BIN)/python -m tests.soak $(ARGS)
+
+fuzz: $(READY)  ## the same random histories on all back ends, every decision compared; ARGS="--minutes 30 --seed 7"
+	./.ci/install servers
+	$(BIN)/python -m tests.fuzz $(ARGS)
 
 lint: $(READY)  ## ruff, format check, mypy strict
 	$(BIN)/ruff check .

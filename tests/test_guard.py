@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -110,6 +111,43 @@ def test_a_rule_in_the_shadow_reports_whom_it_would_refuse() -> None:
     assert not verdict.decisions[0]
     assert verdict.decisions[0].retry_after is None
     assert some.check(Request(headers={"X-Account-Id": "alice"})).decisions[0].remaining == 8
+
+
+@pytest.mark.parametrize("shell", [Guard, AsyncGuard])
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        pytest.param("rpu: {free: 2, else: 9}, scope: global", id="a tier"),
+        pytest.param("rpu: 9, scope: divided", id="a share"),
+        pytest.param("rpu: 9, scope: local", id="its own"),
+        pytest.param("rpu: 9, scope: local, algo: SW, cost: 3", id="a cost"),
+    ],
+)
+def test_peek_reports_of_a_rule_in_the_shadow_what_check_reports(shell: Any, numbers: str) -> None:
+    some = policy(
+        "{nodes: 3, identity: {tier: header X-Tier, trust_tier: true}, limits: [{url: /, rules: ["
+        "{name: all, actor: all, unit: minute, rpu: 5},"
+        f"{{name: known, actor: account, unit: minute, missing: deny, mode: shadow, {numbers}}},"
+        "{name: address, actor: ip, unit: minute, rpu: 7, mode: shadow}]}]}"
+    )
+    request = Request("GET", "/", {"X-Tier": "free"}, peer="203.0.113.7")
+
+    def ask(verb: str) -> Any:
+        found = getattr(guard, verb)(request)
+        return asyncio.run(found) if shell is AsyncGuard else found
+
+    guard = shell(some, MemoryStore(), clock=FakeClock(BEGIN_US), local_store=MemoryStore())
+    looked = ask("peek")
+    checked = ask("check")
+    assert looked[:4] == checked[:4]
+    assert looked.decisions == checked.decisions
+    assert looked.meters == checked.meters
+    assert looked.decisions[1].key == "?"
+    assert looked.decisions[1].limit == 9
+    counted = guard._judge.counters(request, None)
+    assert [meter.id.split("|")[0] for _, meter, _ in counted] == ["diana:all", "diana:address"]
+    ask("reset")
+    assert ask("peek").decisions == looked.decisions
 
 
 def test_a_rule_that_is_off_is_not_asked() -> None:

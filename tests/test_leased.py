@@ -26,6 +26,7 @@ from diana.testing import FakeClock
 from tests.servers.programs import REDIS_7
 from tests.servers.server import Server
 from tests.servers.waiting import until
+from tests.stores.redis.counting import opened
 
 ANY = Request("GET", "/")
 DAY = "unit: day, rpu: 10000000, algo: W, align: first"
@@ -166,6 +167,17 @@ def test_a_denial_by_another_rule_returns_the_permit(redis7: Server) -> None:
     counted = int(redis7.ask("GET", key).split(b",")[1])
     # Reported before it was given back: then the pool took it back. Decisions of the other store are counted beside them.
     assert counted <= passed + 3
+
+
+def test_a_denial_that_is_remembered_says_nothing_of_another_cost(redis7: Server) -> None:
+    (rule,) = policy("unit: hour, rpu: 1000000").rules
+    with opened(redis7.url) as store:
+        used_up = [(rule.meter, rule.key_of(ANY) or "", 1_000_000)]
+        assert store.leased.decide(used_up)[0]
+        (few,) = store.leased.decide([(*used_up[0][:2], 100_000)])
+        (many,) = store.leased.decide([(*used_up[0][:2], 900_000)])
+    assert few.retry_after == pytest.approx(360, abs=30)
+    assert many.retry_after == pytest.approx(3_240, abs=30)
 
 
 def test_a_refund_goes_back_to_where_it_was_taken(redis7: Server) -> None:

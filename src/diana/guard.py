@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from datetime import datetime
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Self
@@ -14,9 +15,9 @@ from diana.core.errors import ConfigError, shown
 from diana.core.exchange import adrive, drive
 from diana.core.policy import Policy
 from diana.core.request import Request
-from diana.core.terms import Override
 from diana.core.verdict import Verdict
 from diana.judging.judge import Judge
+from diana.judging.override_arguments import override_from_arguments
 from diana.places import Held, aflush, flush
 from diana.queueing import CheckAgain, Line, line_of_denial, until_place
 from diana.shedding.activity import ProcessActivity
@@ -100,6 +101,17 @@ class _PolicyGuard:
         made._begin(guard._judge.beside(policy))
         return made
 
+    def _accept_rules_if(self, check: Callable[[Policy], None]) -> None:
+        """`check` raises ConfigError for rules that cannot be used here: now, and after each edit, which then is refused."""
+        check(self._judge.policy)
+        self._judge.accept = check
+
+    def _abandon(self) -> None:
+        """Close what was opened, before any request was checked."""
+        self._stop_following()
+        for store in self._judge.owned:
+            store.close()
+
     @property
     def is_observed(self) -> bool:
         """Whether anything observes its verdicts."""
@@ -148,11 +160,10 @@ class _PolicyGuard:
         *,
         rpu: int,
         burst: int | None = None,
-        until: float | None = None,
+        until: float | datetime | None = None,
     ) -> None:
-        """Other numbers for one value of a rule's actor, in this process, until a moment in seconds since the epoch."""
-        until_us = None if until is None else int(until * 1_000_000)
-        self._judge.override(rule, value, Override(rpu, burst, until_us))
+        """Other numbers for one value of a rule's actor, in this process, until a moment in seconds since the epoch or with a timezone."""
+        self._judge.override(rule, value, override_from_arguments(rpu, burst, until))
 
     def remove_override(self, rule: str, value: str) -> None:
         """The rule's own numbers hold again. One of the rules file or of the store stays."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from diana.core.charge import Charge, charged_at, checked_cost
 from diana.core.contracts import Algorithm, AsyncStore, AsyncTake, Client, Clock, Store
-from diana.core.decision import Decision, tightest
+from diana.core.decision import Decision, JointDecision, tightest
 from diana.core.duration import micros_from_spelling
 from diana.core.errors import ConfigError, DianaError, LimitExceeded
 from diana.core.exchange import adrive, drive
@@ -28,6 +28,7 @@ from diana.places import (
 )
 from diana.stores import asynchronous, open_store, refund_verb
 from diana.stores.cancelled import decide_though_cancelled
+from diana.stores.zero import ZeroStore
 from diana.waiting import (
     LimiterCall,
     Lines,
@@ -74,6 +75,8 @@ class _Limits:
                 raise ConfigError("others count in this store too; give the limit a name=")
             named = f"{getattr(self.store, 'namespace', NAMESPACE)}:{escaped(name or 'limit')}"
             self.meters = _meters(spelling, algo, burst, named, when_down, options)
+            if any(meter.denies_all for meter in self.meters):
+                self.store = ZeroStore(self.store)
         except ConfigError:
             if self.owned:
                 self.store.close()
@@ -150,6 +153,18 @@ class _Limits:
     def charges_for(self, key: str, cost: int) -> tuple[list[Charge], int | None]:
         """What a store takes: the charges, and the time if there is a clock of our own."""
         return [Charge(meter, key, cost) for meter in self.meters], self.now()
+
+    def refunds(self, decision: Decision) -> list[tuple[str, list[Charge], int]]:
+        """What a store is to refund: by its verb and by the moment at which it was charged."""
+        parts: tuple[Decision, ...] = (decision,) * len(self.meters)
+        if isinstance(decision, JointDecision) and decision.parts:
+            parts = decision.parts
+        together: dict[tuple[str, int], list[Charge]] = {}
+        for meter, part in zip(self.meters, parts, strict=True):
+            made = refund_verb(part), charged_at(meter, part)
+            charge = Charge(meter, decision.key, decision.cost)
+            together.setdefault(made, []).append(charge)
+        return [(verb, charges, at) for (verb, at), charges in together.items()]
 
     def now(self) -> int | None:
         return None if self.clock is None else self.clock()
@@ -301,9 +316,9 @@ class Limiter:
     def refund(self, decision: Decision) -> None:
         """Take a charge back, as far as it still counts. A denial has nothing to give back."""
         if decision and decision.cost:
-            charges, now = self._limits.charges_for(decision.key, decision.cost)
-            refund = getattr(self._store, refund_verb(decision))
-            refund(charges, charged_at(self._limits.meters[0], decision), now)
+            now = self._limits.now()
+            for verb, charges, at in self._limits.refunds(decision):
+                getattr(self._store, verb)(charges, at, now)
             self._limits.lines.wake(self._limits.line_of(decision.key) or "")
 
     def reset(self, key: str) -> None:
@@ -416,9 +431,9 @@ class AsyncLimiter:
     async def refund(self, decision: Decision) -> None:
         """Take a charge back, as far as it still counts. A denial has nothing to give back."""
         if decision and decision.cost:
-            charges, now = self._limits.charges_for(decision.key, decision.cost)
-            refund = getattr(self._store, refund_verb(decision))
-            await refund(charges, charged_at(self._limits.meters[0], decision), now)
+            now = self._limits.now()
+            for verb, charges, at in self._limits.refunds(decision):
+                await getattr(self._store, verb)(charges, at, now)
             self._limits.lines.wake(self._limits.line_of(decision.key) or "")
 
     async def reset(self, key: str) -> None:

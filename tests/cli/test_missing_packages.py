@@ -47,7 +47,7 @@ EXTRA_OF_LINE = {
     "zone --help": None,
     "export nginx rules.yaml -o folder": None,
     f"export nginx rules.yaml -o folder --store {REDIS}": None,
-    "import nginx nginx.conf": "nginx",
+    "import nginx nginx.conf": None,
     f"nodes {REDIS}": "redis",
     f"peek {REDIS} addresses 1.2.3.4": "redis",
     f"reset {REDIS} addresses 1.2.3.4": "redis",
@@ -75,7 +75,9 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, str, 
         f"store: {REDIS}\nlimits: [{{{PLAIN.replace(chr(10), ', ')}}}]\n"
     )
     (folder / "shed.yaml").write_text(SHED)
-    (folder / "nginx.conf").write_text("http { }")
+    (folder / "nginx.conf").write_text(
+        "limit_req_zone $host zone=a:1m rate=1r/s; limit_req zone=a;"
+    )
     lines = [line.split() for line in EXTRA_OF_LINE]
     ran = subprocess.run(
         [sys.executable, "-c", RUN, json.dumps(sorted(EXTRAS)), json.dumps(lines)],

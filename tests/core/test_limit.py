@@ -35,7 +35,7 @@ def test_spellings(spelling: str, limit: Limit) -> None:
 @pytest.mark.parametrize(
     "spelling",
     [
-        "5/w", "10/month", "0/second", "-1/minute", "1e3/s", "5/ second/2", "", "5", "/second", "5/", "5/s", "5/m", "5 second",
+        "5/w", "10/month", "0 at once", "-1/minute", "1e3/s", "5/ second/2", "", "5", "/second", "5/", "5/s", "5/m", "5 second",
         "5.0/second", "٥/second", "5/0s", "1_000/second", "5/-1s", "5/1.5s", "5/second;", "5/secondly",
         "5/seconds", "9999999999999999/second",
         "5/5", "five/second", "5//second", "5/99999d", "1000000000001/day",

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
 from diana.cli.main import diana
 from diana.core.errors import ConfigError
@@ -252,3 +252,32 @@ def _blocks(rules: str) -> list[dict[str, str]]:
 
     blocks: list[dict[str, str]] = yaml.safe_load(rules)["limits"]
     return blocks
+
+
+@pytest.mark.parametrize("memory", ["8k", "10m", "8192", "16M"])
+def test_memory_is_a_size_of_nginx(tmp_path: Path, memory: str) -> None:
+    done = exported_with_memory(tmp_path, memory)
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert f"lua_shared_dict diana_counters {memory};" in (
+        tmp_path / "out" / "diana.conf"
+    ).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    "memory",
+    ["1m; lua_code_cache off", "lots", "-5", "", "0", "8191", "7k", "1g", "1.5m", "10 m", "10m\n", "٣m", "9" * 20],
+)  # fmt: skip
+def test_memory_that_nginx_would_refuse_is_refused(tmp_path: Path, memory: str) -> None:
+    done = exported_with_memory(tmp_path, memory)
+    assert done.exit_code == 2
+    assert "must be a size of nginx" in done.stderr
+    assert not (tmp_path / "out").exists()
+    with pytest.raises(ConfigError, match="must be a size of nginx"):
+        export_nginx(load_rules(tmp_path / "diana.yaml"), None, tmp_path / "out", memory)
+
+
+def exported_with_memory(folder: Path, memory: str) -> Result:
+    file = folder / "diana.yaml"
+    file.write_text("url: /\nrules: [{unit: second, rpu: 10}]\n", encoding="utf-8")
+    line = ["export", "nginx", str(file), "-o", str(folder / "out"), "--memory", memory]
+    return CliRunner().invoke(diana, line)

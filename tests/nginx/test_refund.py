@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from diana.core.charge import charged_at
+from diana.core.decision import Decision
 from diana.core.limit import Limit
 from diana.core.meter import meter_from_limit
 from diana.core.plugins import algorithms
@@ -22,14 +24,18 @@ SCRIPT = """
 local kernels = (function() %s end)()
 local function require() return kernels end
 local refund = (function() %s end)()
-local state, states = nil, {}
-for _, step in ipairs(cjson.decode(ARGV[3])) do
+local state, states, moments = nil, {}, {}
+for place, step in ipairs(cjson.decode(ARGV[3])) do
   local params = cjson.decode(ARGV[2])
   if step.refunded then
-    if state then state = refund[ARGV[1]](state, params, step.refunded, step.at, step.now) end
+    local at = moments[step.of]
+    if state and at then state = refund[ARGV[1]](state, params, step.refunded, at, step.now) end
   else
-    local after, passed = kernels[ARGV[1]](state, params, step.cost, step.now)
-    if passed == 1 then state = after end
+    local after, passed, remaining, retry, reset = kernels[ARGV[1]](state, params, step.cost, step.now)
+    if passed == 1 then
+      state = after
+      moments[place] = refund.moment_of({code = ARGV[1], numbers = params}, {at = step.now, reset = reset})
+    end
   end
   local digits = {}
   for place, number in ipairs(state or {}) do digits[place] = string.format('%%.0f', number) end
@@ -43,14 +49,17 @@ def history(random: Random, pace: int, capacity: int) -> list[dict[str, int]]:
     now = BEGIN_US
     steps: list[dict[str, int]] = []
     charged: list[tuple[int, int]] = []
+    """The number of the step, and how much."""
     for _ in range(60):
-        now += random.choice([0, 0, 1, pace, 3 * pace, random.randint(0, pace * capacity), -pace])
+        now += random.choice(
+            [0, 0, 1, pace, 3 * pace, random.randint(0, pace * capacity), -pace, -1]
+        )
         cost = random.choice([1, 1, 2, 3])
         if charged and random.random() < 0.45:
-            at, cost = charged.pop(random.randrange(len(charged)))
-            steps.append({"now": now, "refunded": cost, "at": at})
+            of, cost = charged.pop(random.randrange(len(charged)))
+            steps.append({"now": now, "refunded": cost, "of": of})
         else:
-            charged.append((now, cost))
+            charged.append((len(steps) + 1, cost))
             steps.append({"now": now, "cost": cost})
     return steps
 
@@ -60,7 +69,7 @@ def test_the_states_are_the_same(redis7: Server, code: str) -> None:
     refund = files("diana.nginx").joinpath("lua", "diana", "refund.lua").read_text("utf-8")
     script = SCRIPT % (kernels(), refund)
     random = Random(code)
-    with_ledger = 0
+    with_ledger = ahead = 0
     for _ in range(40):
         unit_us, rpu = random.choice(
             [(SECOND_US, 10), (7 * SECOND_US, 3), (86_400 * SECOND_US, 9_973)]
@@ -73,15 +82,20 @@ def test_the_states_are_the_same(redis7: Server, code: str) -> None:
         steps = history(random, unit_us // rpu, params.limit)
         found = redis7.ask("EVAL", script, 0, code, json.dumps(params.numbers), json.dumps(steps))
         state: Any = None
-        for step, text in zip(steps, found, strict=True):
+        moments: dict[int, int] = {}
+        for place, (step, text) in enumerate(zip(steps, found, strict=True), 1):
+            now = step["now"]
             if "refunded" in step:
-                if state is not None:
-                    state = meter.algorithm.refund(
-                        state, params, step["refunded"], step["at"], step["now"]
-                    )
+                if step["of"] in moments:
+                    at = moments[step["of"]]
+                    state = meter.algorithm.refund(state, params, step["refunded"], at, now)
             else:
-                after, outcome = meter.algorithm.decide(state, params, step["cost"], step["now"])
-                state = after if outcome[0] else state
+                after, outcome = meter.algorithm.decide(state, params, step["cost"], now)
+                if outcome[0]:
+                    decision = Decision(outcome, params.limit, "k", step["cost"], now)
+                    state, moments[place] = after, charged_at(meter, decision)
+                    ahead += moments[place] > now
             assert text.decode() == ",".join(map(str, state or ()))
             with_ledger += code in ("TB", "LB") and state is not None and len(state) > 5
     assert code not in ("TB", "LB") or with_ledger > 40
+    assert code not in ("W", "SW") or ahead > 20

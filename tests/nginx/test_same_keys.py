@@ -117,11 +117,11 @@ def by_python(policy: Policy, case: Case) -> list[str]:
         peer,
     )
     charging = Charging(LiveOverrides(), LiveOverrides(), Shares(Share()))
-    match, charges, refusing = charging.charges(policy, request, 0)
+    match, charges, refuses = charging.charges(policy, request, 0)
     plans = Plans(lambda _, __: None)
     keys = [key.decode("utf-8", "surrogatepass") for key in plans.keys(charges)]
     lines = [f"{rule.name}\t{key}" for rule, key in zip(match.rules, keys, strict=True)]
-    return lines + ([f"{refusing.name}\trefused"] if refusing else [])
+    return [*lines[:-1], f"{match.rules[-1].name}\trefused"] if refuses else lines
 
 
 def by_nginx(nginx: LimitingNginx, some: list[Case]) -> list[list[str]]:

@@ -26,6 +26,17 @@ limits:
         rpu: {{free: 5, pro: 600, else: 7}}
         scope: global
         overrides: {{acme: {{rpu: 9}}, gone: {{rpu: 9, until: 2020-01-01}}, soon: {{rpu: 9, until: 2999-01-01}}}}
+  - url: /zero
+    rules:
+      - name: zero
+        actor: account
+        unit: day
+        rpu: {{free: 0, pro: 600, else: 7}}
+        algo: SW
+        scope: global
+        overrides: {{mallory: {{rpu: 0}}}}
+  - {{url: /closed, rules: [{{name: closed, unit: day, rpu: 0, burst: 3}}]}}
+  - {{url: /unseen, rules: [{{name: unseen, unit: day, rpu: 0, mode: shadow}}]}}
   - {{url: /shadow, rules: [{{name: shadow, unit: day, rpu: 1, scope: global, mode: shadow}}]}}
   - {{url: /chance, rules: [{{name: chance, unit: day, rpu: 1, scope: global, drop: random}}]}}
   - {{url: /write, methods: [POST], rules: [{{name: write, unit: day, rpu: 1}}]}}
@@ -38,6 +49,33 @@ limits:
 def nginx(redis7: Server) -> Iterator[LimitingNginx]:
     with LimitingNginx(RULES.format(store=redis7.url), workers=2) as nginx:
         yield nginx
+
+
+@pytest.mark.parametrize(
+    ("path", "headers"),
+    [
+        ("/zero", {"X-Account-Id": "a", "X-Plan": "free"}),
+        ("/zero", {"X-Account-Id": "mallory", "X-Plan": "pro"}),
+        ("/closed", {}),
+    ],
+)
+def test_a_limit_of_zero_denies_every_request(
+    nginx: LimitingNginx, path: str, headers: dict[str, str]
+) -> None:
+    reply = httpx.get(f"{nginx.url}{path}", headers=headers, timeout=60)
+    assert reply.status_code == 503
+    assert "Retry-After" not in reply.headers
+    name = path.removeprefix("/")
+    assert reply.headers["RateLimit-Policy"] == f'"{name}";q=0;w=86400'
+    assert reply.headers["RateLimit"] == f'"{name}";r=0'
+    assert reply.json()["type"] == "about:blank"
+
+
+def test_beside_a_tier_of_zero_others_pass(nginx: LimitingNginx) -> None:
+    headers = {"X-Account-Id": "a", "X-Plan": "pro"}
+    reply = httpx.get(f"{nginx.url}/zero", headers=headers, timeout=60)
+    assert reply.headers["RateLimit-Policy"] == '"zero";q=600;w=86400'
+    assert httpx.get(f"{nginx.url}/unseen", timeout=60).status_code == 200
 
 
 @pytest.mark.parametrize(

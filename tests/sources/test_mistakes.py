@@ -42,15 +42,15 @@ def mistakes(text: str | bytes) -> Told:
 @pytest.mark.parametrize(
     "value",
     [
-        "0", "-1", "1.5", "10.0", "1e3", ".nan", ".inf", "yes", "true", "12:30:45", "0x10", "0o10", "010", "+5", "1_000", "1,000", "ten",
+        "-1", "1.5", "10.0", "1e3", ".nan", ".inf", "yes", "true", "12:30:45", "0x10", "0o10", "010", "+5", "1_000", "1,000", "ten",
         "~", "null", "٥", "10/s",
     ],
 )  # fmt: skip
-@pytest.mark.parametrize("field", ["rpu", "cost"])
-def test_a_number_that_is_no_whole_number_in_digits(field: str, value: str) -> None:
+@pytest.mark.parametrize(("field", "least"), [("rpu", 0), ("cost", 1)])
+def test_a_number_that_is_no_whole_number_in_digits(field: str, least: int, value: str) -> None:
     lines = ["unit: second", f"{field}: {value}", *(["rpu: 10"] if field != "rpu" else [])]
     text = "url: /\nrules:\n  - " + "\n    ".join(lines) + "\n"
-    said = f"{value!r} is no whole number from 1; write digits such as 10"
+    said = f"{value!r} is no whole number from {least}; write digits such as 10"
     assert mistakes(text) == [(4, 7 + len(field), f"rules[0].{field}", said)]
 
 
@@ -274,7 +274,7 @@ IN_A_SETTING: list[tuple[str, int, int, str, str]] = [
     ),
     ("response:\n  status: 99", 2, 11, "response.status", "99 is no status for an answer; write one from 200 to 599, such as 429"),
     ("response:\n  code: 429", 2, 3, "response.code", "'code' is no field here; there is status, headers, body"),
-    ("defaults:\n  rpu: 0", 2, 8, "defaults.rpu", "'0' is no whole number from 1; write digits such as 10"),
+    ("defaults:\n  rpu: -1", 2, 8, "defaults.rpu", "'-1' is no whole number from 0; write digits such as 10"),
     ("defaults:\n  algo: x", 2, 9, "defaults.algo", f"'x' is no algorithm; write one of {ALGORITHMS}"),
     ("defaults:\n  rps: 5", 2, 3, "defaults.rps", "'rps' is no field here; did you mean rpu?"),
 ]  # fmt: skip
@@ -447,7 +447,7 @@ limits:
     except: /b
     rules:
       - unit: second
-        rpu: 0
+        rpu: -1
       - rpu: 5
         actor: nobody
         rps: 5
@@ -475,7 +475,7 @@ def test_lines_are_counted_whatever_ends_them(end: str) -> None:
 
 
 def test_a_field_that_could_not_be_read_is_not_also_called_missing() -> None:
-    text = "url: /\nrules:\n  - unit: w\n    rpu: 0\n"
+    text = "url: /\nrules:\n  - unit: w\n    rpu: -1\n"
     assert [path for _, _, path, _ in mistakes(text)] == ["rules[0].unit", "rules[0].rpu"]
 
 
@@ -510,7 +510,7 @@ def test_one_mistake_does_not_hide_another(text: str, found: list[int]) -> None:
         ("url: /\nexcept: [/, /a]\n", (2, 10, "except[0]", "/ leaves alone all of /; write a longer url")),
         ("url: /a\nexcept: [/a/b, /c]\n", (2, 16, "except[1]", "/c is not under /a, so it is left alone anyway; remove it")),
         ("methods: [any]\nurl: /\n", (1, 11, "methods[0]", "ANY is no method; remove methods to limit them all")),
-        ("methods: [GET, get]\nurl: /\n", (1, 10, "methods", "GET stands here twice; keep one")),
+        ("methods: [GET, get]\nurl: /\n", (1, 16, "methods[1]", "GET stands here twice; keep one")),
         ("store: memory://\nurl: /\n", (1, 1, "", "store is a setting; put it beside limits:, and url and rules under limits:")),
         ("url: http://shop/a\n", (1, 6, "url", "the url 'http://shop/a' names a host; write the path only, and limit by actor: host")),
         ("url: /%ff\n", (1, 6, "url", "the url '/%ff' is no text; write it in UTF-8")),

@@ -110,6 +110,11 @@ class SlidingLog:
         return state, (False, max(0, limit - before), retry, _reset(log, unit, now), 0)
 
     @staticmethod
+    def moment_of(params: LogParams, outcome: tuple[bool, int, int, int, int], now: int) -> int:
+        """That of the newest entry, which may be ahead."""
+        return now + outcome[3] - params.unit
+
+    @staticmethod
     def refund(state: Log, params: LogParams, cost: int, at: int, now: int) -> Log:
         """Only entries of that very moment that still count are struck out."""
         if state.newest - now > SECOND_US:

@@ -22,7 +22,7 @@ from diana.core.charge import WHOLE
 from diana.core.contracts import Algorithm, Numbers
 from diana.core.decision import NEVER
 from diana.core.duration import SECOND_US
-from diana.core.errors import ConfigError
+from diana.core.errors import ConfigError, shown
 from diana.core.limit import Limit
 
 MOST_SLICES = 1_000
@@ -54,6 +54,8 @@ function(state, params, cost, now)
         total = total - ring[at(passed)]
         ring[at(passed)] = 0
       end
+      last = current
+    elseif total == 0 then
       last = current
     elseif last * slice - now > SECOND then
       local turned = {}
@@ -96,7 +98,8 @@ class SlidingWindow:
     def params(self, limit: Limit, slices: int = 10) -> SlidingParams:
         if slices.__class__ is not int or not 1 <= slices <= MOST_SLICES:
             raise ConfigError(
-                f"slices is {slices!r}; write a whole number from 1 to {MOST_SLICES}", path="slices"
+                f"slices is {shown(slices)}; write a whole number from 1 to {MOST_SLICES}",
+                path="slices",
             )
         # Rounded up: the slices must cover the unit, or a unit could see more than the limit.
         return SlidingParams(limit.rpu, -(-limit.unit_us // slices), slices)
@@ -121,6 +124,11 @@ class SlidingWindow:
         retry = NEVER if cost > limit else _leaves(last, after - limit, ring, params) - now
         reset = _leaves(last, total, ring, params) - now if total else 0
         return state, (False, max(0, limit - total), retry, reset, 0)
+
+    @staticmethod
+    def moment_of(params: SlidingParams, outcome: tuple[bool, int, int, int, int], now: int) -> int:
+        """The slice that was charged, the last to leave, may begin ahead."""
+        return max(now, now + outcome[3] - (params.slices + 1) * params.slice_us)
 
     @staticmethod
     def refund(state: Numbers, params: SlidingParams, cost: int, at: int, now: int) -> Numbers:
@@ -156,6 +164,8 @@ def _as_of(state: Numbers | None, params: SlidingParams, now: int) -> tuple[int,
             total -= ring[passed % places]
             ring[passed % places] = 0
         last = current
+    elif not total:
+        last = current  # as good as never seen, however far ahead it is stamped
     elif last * slice_us - now > SECOND_US:
         turn = (last - current) % places
         ring = ring[turn:] + ring[:turn]

@@ -23,7 +23,7 @@ from diana.core.charge import WHOLE
 from diana.core.contracts import Algorithm, Numbers
 from diana.core.decision import NEVER
 from diana.core.duration import SECOND_US
-from diana.core.errors import ConfigError
+from diana.core.errors import ConfigError, shown
 from diana.core.limit import Limit
 
 
@@ -78,7 +78,7 @@ class Window:
     def params(self, limit: Limit, align: str = "epoch") -> WindowParams:
         word = align.lower() if isinstance(align, str) else align
         if word not in ("epoch", "first"):
-            raise ConfigError(f"align is {align!r}; write epoch or first", path="align")
+            raise ConfigError(f"align is {shown(align)}; write epoch or first", path="align")
         return WindowParams(limit.rpu, limit.unit_us, word == "epoch")
 
     lua = LUA
@@ -105,6 +105,11 @@ class Window:
             return (start, after), (True, max(0, limit - after), 0, reset if after else 0, 0)
         retry = NEVER if cost > limit else reset
         return state, (False, max(0, limit - count), retry, reset if count else 0, 0)
+
+    @staticmethod
+    def moment_of(params: WindowParams, outcome: tuple[bool, int, int, int, int], now: int) -> int:
+        """The window may begin ahead."""
+        return max(now, now + outcome[3] - params.unit)
 
     @staticmethod
     def refund(state: Numbers, params: WindowParams, cost: int, at: int, now: int) -> Numbers:

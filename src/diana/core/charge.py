@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from diana.core.decision import Decision
 from diana.core.errors import CostError
+from diana.core.limit import holds_places
 from diana.core.meter import Meter
 
 ONE = 1
@@ -27,10 +28,10 @@ Charges = Sequence[tuple[Meter, str, int]]
 
 
 def charged_at(meter: Meter, decision: Decision) -> int:
-    """The moment under which a charge that was admitted is given back: that of asking; of a place, its own."""
+    """The moment under which a charge that was admitted is refunded: that of what counts it (an entry, a window), or that of asking."""
     moment_of = getattr(meter.algorithm, "moment_of", None)
-    if moment_of is None:
-        return decision.at
+    if moment_of is None or (decision.degraded and not holds_places(meter.algorithm)):
+        return decision.at  # a degraded decision is of a share, whose unit may be another
     moment: int = moment_of(meter.params, decision.outcome, decision.at)
     return moment
 

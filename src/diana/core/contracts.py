@@ -69,7 +69,7 @@ class Algorithm(Protocol):
         """
 
     def refund(self, state: Any, params: Any, cost: int, at: int, now: int) -> State:
-        """Take back a charge made at `at`, as far as it still counts."""
+        """Take back a charge made at `at` (see ChargingAhead), as far as it still counts."""
 
     def promise(self, params: Any, interval_us: int) -> int:
         """The most that is ever admitted in a half-open interval of this length."""
@@ -131,7 +131,14 @@ class Delaying(Protocol):
     """True."""
 
 
-class Placing(Protocol):
+class ChargingAhead(Protocol):
+    """An algorithm that may count a charge at another moment than `now` (its state is ahead, or it names a place) says at which."""
+
+    def moment_of(self, params: Any, outcome: tuple[bool, int, int, int, int], now: int) -> int:
+        """The `at` of a refund, for a charge that was admitted at `now` with this outcome."""
+
+
+class Placing(ChargingAhead, Protocol):
     """An algorithm of which each admitted charge takes a place, and gives it back when done: so many at once.
 
     Its limit is a `Places`: `rpu` places, and `unit_us` is for how long one is held that is neither given back nor renewed. A denial's
@@ -257,6 +264,9 @@ class FleetStore(Protocol):
     """How often keys are asked for in the fleet, as its heartbeat tells: a `diana.stores.arrivals.Arrivals`."""
     leased: Store
     """Its side for permits that are leased; without one, they are asked for one by one."""
+
+    def check_reachable(self) -> None:
+        """For `require_store`: StoreError, within a few seconds, unless the store can be reached and accepts the login."""
 
     def counts(self) -> Mapping[str, int]:
         """How often what happened, by name: for telemetry."""

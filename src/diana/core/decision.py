@@ -90,8 +90,17 @@ class Decision(NamedTuple):
         return self.outcome[4] / 1_000_000
 
 
+class JointDecision(Decision):
+    """Of several limits that are asked as one. Equal to a Decision with the same fields."""
+
+    parts: tuple[Decision, ...] = ()
+    """Of each limit; needed to refund what it was charged."""
+
+
 def tightest(decisions: list[Decision]) -> Decision:
     """Several limits asked as one: denied if any denies, and the numbers of the most restrictive."""
+    if len(decisions) == 1:
+        return decisions[0]
     allowed = all(decisions)
     closest = min(decisions, key=lambda decision: decision.remaining)
     retries = [decision.outcome[2] for decision in decisions]
@@ -103,4 +112,6 @@ def tightest(decisions: list[Decision]) -> Decision:
         max(decision.outcome[3] for decision in decisions),
         max(decision.outcome[4] for decision in decisions) if allowed else 0,
     )
-    return closest._replace(outcome=outcome)
+    joint = JointDecision(*closest._replace(outcome=outcome))
+    joint.parts = tuple(decisions)
+    return joint

@@ -138,7 +138,12 @@ class LimitExceeded(DianaError):
         return type(self), (self.decision,)
 
 
+SHOWN_WHOLE = 10**40
+
+
 def shown(value: object) -> str:
     """What the user wrote, short enough for a message."""
+    if isinstance(value, int) and not -SHOWN_WHOLE < value < SHOWN_WHOLE:
+        return "a number of more than 40 digits"  # of more than 4300, Python has no text
     text = repr(value)
     return text if len(text) <= 40 else f"{text[:37]}..."

@@ -55,6 +55,7 @@ class Match:
         "meters",
         "one_call",
         "readings",
+        "refuses",
         "repeats",
         "rules",
         "shadows",
@@ -87,6 +88,8 @@ class Match:
             [(rule, rule.has_lists, rule.key_of, rule.meter, rule.cost) for rule in rules]
         )
         """Each with whether it leaves some clients alone, and what is wanted of it for every request: its key, its meter, its cost."""
+        self.refuses = any(rule.meter.denies_all for rule in rules)
+        """A rule's own limit is 0."""
         self.by_outcome = any(rule.charge_on is not None for rule in rules)
         """Some charge by the answer's status."""
         self.holds = any(holds_places(rule.meter.algorithm) for rule in rules)

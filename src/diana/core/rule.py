@@ -77,7 +77,12 @@ class Rule:
     drop: str | None = None
     """`random`: when far more ask than can pass, chance decides who asks."""
     label: str | None = field(default=None, compare=False)
-    """In metrics, where the name alone does not tell it from another rule; None: its name does."""
+    """In metrics and for commands, where the name alone does not tell it from another rule; None: its name does."""
+
+    @property
+    def distinct_name(self) -> str:
+        """The name that no other rule of its policy has."""
+        return self.label or self.name
 
     @property
     def lists_read_path(self) -> bool:

@@ -67,8 +67,8 @@ class Verdict(NamedTuple):
             lines += ["│", f"├─ {rule}", f"│    {_said(rule, decision)}"]
             if self.meters and self.meters[place] is not rule.meter:
                 lines.append(f"│    under {self.meters[place].limit}")
-            if rule.name in self.identity_errors:
-                error = printable(repr(self.identity_errors[rule.name]))
+            if rule.distinct_name in self.identity_errors:
+                error = printable(repr(self.identity_errors[rule.distinct_name]))
                 lines += [f"│    finding its {rule.actor} failed: {error}"]
         for (name, function), raised in self.function_errors.items():
             lines += ["│", f"│  {function}= of {name} failed: {printable(repr(raised))}"]

@@ -16,7 +16,6 @@ from diana.core.policy import Policy
 from diana.core.request import Contradiction, Request
 from diana.core.rule import Rule
 from diana.core.terms import (
-    LiveOverride,
     LiveOverrides,
     MetersByCode,
     cost_by_code,
@@ -36,7 +35,6 @@ SKIPPED_KEY = "-"
 """Not a key to count by: the rule leaves alone who has no identity."""
 KEYS_OF_MISSING = {"deny": REFUSED_KEY, "skip": SKIPPED_KEY, "together": NO_IDENTITY}
 
-NO_OVERRIDES: dict[str, LiveOverride] = {}
 
 Charge = tuple[Meter, str, int]
 """As a store takes it."""
@@ -57,15 +55,16 @@ class Charging:
 
     def charges(
         self, policy: Policy, request: Request, now: int | None
-    ) -> tuple[Match, list[Charge], Rule | None]:
-        """The rules to ask, what to charge to each, and the rule that refuses who has no identity, if one does."""
+    ) -> tuple[Match, list[Charge], bool]:
+        """The rules to ask, what to charge to each, and whether the last of them refuses the request whatever was counted: it has no
+        identity (`missing: deny`), or its limit is 0."""
         match = policy.match(request)
         proxies, note = policy.settings.proxies, self.function_errors.note
         if match.readings is not None:
             return self._charges_of_readings(match, match.readings, proxies, request, now)
         by_terms = match.varies or self._stored.by_rule or self._overrides.by_rule
         charges: list[Charge] = []
-        complete = True
+        complete = not match.refuses
         for rule, has_lists, key_of, meter, cost in match.asked:
             if has_lists and why_left_alone(rule, request, None, note) is not None:
                 charges.append((meter, SKIPPED_KEY, cost))
@@ -79,15 +78,20 @@ class Charging:
                 key = self._key_without_identity(rule, rule.missing, proxies, request)
                 complete = False
             if by_terms:
-                charges.append(self._charge(rule, key, request, now))
+                charge = self._charge(rule, key, request, now)
+                charges.append(charge)
+                if charge[0].denies_all:
+                    complete = False
             else:
                 charges.append((meter, key, cost))
-        return (match, charges, None) if complete else _without_skipped(match, charges)
+        return (match, charges, False) if complete else _without_skipped(match, charges)
 
     def _charge(self, rule: Rule, key: str, request: Request, now: int | None) -> Charge:
         """Under the numbers that hold for this client, and for this node."""
+        if key is REFUSED_KEY:
+            return rule.meter, key, rule.cost  # it is counted nowhere
         charge = self._charge_of_fleet(rule, key, request, now)
-        if rule.scope != "divided":
+        if rule.scope != "divided" or charge[0].denies_all:
             return charge
         meter, key, cost = charge
         return self._shares.of(meter), key, cost
@@ -99,11 +103,11 @@ class Charging:
         cost = rule.cost if functions is None else cost_by_code(rule, request, note)
         live = None
         if self._stored.by_rule:
-            live = self._stored.by_rule.get(rule.name, NO_OVERRIDES).get(key)
+            live = self._stored.find(rule, key)
             if live is not None and live.until_us is not None:
                 live = live if _is_before(now, live.until_us) else None
         if live is None and self._overrides.by_rule:
-            live = self._overrides.by_rule.get(rule.name, NO_OVERRIDES).get(key)
+            live = self._overrides.find(rule, key)
             if live is not None and live.until_us is not None:
                 live = live if _is_before(now, live.until_us) else None
         if live is not None:
@@ -129,7 +133,7 @@ class Charging:
         proxies: Proxies,
         request: Request,
         now: int | None,
-    ) -> tuple[Match, list[Charge], Rule | None]:
+    ) -> tuple[Match, list[Charge], bool]:
         """A rule that counts by the path is charged once for every different value that the readings give."""
         places: list[int] = []
         charges: list[Charge] = []
@@ -185,28 +189,33 @@ class Charging:
     def _count_error(self, rule: Rule, error: Exception, request: Request) -> None:
         """Counted and told in the verdict always, logged once per rule: a client must not be able to fill the log."""
         self.errors += 1
-        request.identity_errors = {**(request.identity_errors or {}), rule.name: error}
-        if rule.name not in self._logged:
-            self._logged.add(rule.name)
-            log.warning("finding the %s of rule %r failed: %r", rule.actor, rule.name, error)
+        name = rule.distinct_name
+        request.identity_errors = {**(request.identity_errors or {}), name: error}
+        if name not in self._logged:
+            self._logged.add(name)
+            log.warning("finding the %s of rule %r failed: %r", rule.actor, name, error)
 
 
 def _is_before(now: int | None, until_us: int) -> bool:
     return (wall_us() if now is None else now) < until_us
 
 
-def _without_skipped(
-    match: Match, charges: list[Charge]
-) -> tuple[Match, list[Charge], Rule | None]:
+def is_refused(charge: Charge) -> bool:
+    """No store is asked: the rule denies, whatever was counted."""
+    meter, key, _ = charge
+    return key is REFUSED_KEY or (meter.denies_all and key is not SKIPPED_KEY)
+
+
+def _without_skipped(match: Match, charges: list[Charge]) -> tuple[Match, list[Charge], bool]:
     """Rules that skip who has no identity are not asked; one that refuses ends the list."""
     places: list[int] = []
-    refusing = None
-    for place, (_, key, _) in enumerate(charges):
-        if key is REFUSED_KEY and match.rules[place].mode == "enforce":
-            refusing = match.rules[place]
-            break
-        if key is not SKIPPED_KEY:
+    refuses = False
+    for place, charge in enumerate(charges):
+        if charge[1] is not SKIPPED_KEY:
             places.append(place)
+            if is_refused(charge) and match.rules[place].mode == "enforce":
+                refuses = True
+                break
     if len(places) == len(match.rules):
-        return match, charges, refusing
-    return match.pick(tuple(places)), [charges[place] for place in places], refusing
+        return match, charges, refuses
+    return match.pick(tuple(places)), [charges[place] for place in places], refuses

@@ -105,8 +105,10 @@ class GivingBack:
                 charge = (meter, decision.key, decision.cost)
                 now = self._clock and self._clock()
                 verb = refund_verb(decision)
-                at = charged_at(meter, decision)
-                yield StoreCall(self._stores.of(rule), verb, ([charge], at, now))
+                store = self._stores.of(rule)
+                # What a lease says of the counter is older than the charge.
+                at = decision.at if store is self._stores.leased else charged_at(meter, decision)
+                yield StoreCall(store, verb, ([charge], at, now))
 
     def _places_of(self, verdict: Verdict) -> Iterator[Place]:
         meters = verdict.meters or verdict.match.meters

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from diana.core.contracts import Client, Clock, Observer, Store
-from diana.core.errors import ConfigError
+from diana.core.errors import ConfigError, DianaError, StoreError
 from diana.core.verdict import Verdict
 from diana.guard import AsyncGuard
 from diana.middleware import admission as admissions
@@ -38,7 +38,7 @@ from diana.middleware.at_hand import (
 )
 from diana.middleware.delay import WAITING, DelayedRequest, deny_instead
 from diana.middleware.holding import send_and_release
-from diana.middleware.identity import Finder, Finders, afind
+from diana.middleware.identity import ARGUMENTS, Finder, Finders, afind
 from diana.middleware.inside import enter_in_loop
 from diana.middleware.opening import Rules, check_options, open_guard
 from diana.middleware.outcome import Outcome
@@ -87,8 +87,7 @@ class RateLimitMiddleware:
         self.app = app
         self.enabled = enabled
         self.denied: Denied | None = None
-        self._failure: ConfigError | None = None
-        self._open = partial(open_guard, AsyncGuard, rules, store, local_store, clock, observers)
+        self._failure: DianaError | None = None
         self._owned, self._closed = guard is None, False
         if not enabled:
             return
@@ -96,8 +95,13 @@ class RateLimitMiddleware:
             check_options(guard, rules, store, local_store, clock, observers)
             self.finders = Finders(account, device, tier)
             self.denied = checked_denied(denied)
+            check = partial(self.finders.require, ARGUMENTS)
+            options = (rules, store, local_store, clock, observers)
+            self._open = partial(open_guard, AsyncGuard, *options, check)
+            if guard is not None:
+                check(guard.policy)
             self.guard = self._open() if guard is None else guard
-        except ConfigError as error:
+        except (ConfigError, StoreError) as error:
             # Not raised here: frameworks make their middleware while the lifespan starts, and servers take an exception in that for an
             # app without one. They would start, and answer every request with 500.
             self._failure = error

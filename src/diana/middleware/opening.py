@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -41,8 +41,27 @@ def open_guard(
     local_store: str | Store | None,
     clock: Clock | None,
     observers: Sequence[str | Observer],
+    check: Callable[[Policy], None],
 ) -> Kind:
-    """A guard of a policy, of a mapping, or of a file or URL, whose changes it follows."""
+    """A guard of a policy, of a mapping, or of a file or URL, whose changes it follows. `check` raises ConfigError for rules that the
+    middleware cannot use."""
+    guard = _opened(kind, rules, store, local_store, clock, observers)
+    try:
+        guard._accept_rules_if(check)
+    except ConfigError:
+        guard._abandon()
+        raise
+    return guard
+
+
+def _opened(
+    kind: type[Kind],
+    rules: Rules | None,
+    store: str | Store | Client | None,
+    local_store: str | Store | None,
+    clock: Clock | None,
+    observers: Sequence[str | Observer],
+) -> Kind:
     options: dict[str, Any] = {"local_store": local_store, "clock": clock, "observers": observers}
     if isinstance(rules, Policy):
         return kind(rules, store, **options)

@@ -1,8 +1,8 @@
 """The laws that make an algorithm trustworthy, checked on random histories (with hypothesis).
 
 1. Whole: integers in and out. 2. Denial is free. 3. Retry is exact. 4. Forgetting is safe. 5. Costs add. 6. Bounded. 7. Refund undoes
-a charge at the same instant, and later never gives more than never having charged; the charges that remain are bounded as in 6. And a cost
-of 0 always passes.
+a charge at the same instant, also if the clock was set back by up to a second before it; later it never gives more than never having
+charged; the charges that remain are bounded as in 6. And a cost of 0 always passes.
 
 For algorithms that hold places (`holds_places`) the third law is another: a place is free as soon as one is given back. A denial names no
 time (or what an option says); with as many places given back as it lacks, it passes. A place that is given back twice is given back once;
@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from diana.core.charge import WHOLE
 from diana.core.contracts import Algorithm, State
 from diana.core.decision import NEVER, UNKNOWN, Outcome
+from diana.core.duration import SECOND_US
 from diana.core.errors import ConfigError
 from diana.core.limit import Limit, holds_places
 from diana.core.log import Log
@@ -120,6 +121,7 @@ def _check(algorithm: Algorithm, history: History) -> None:
         _zero_passes(algorithm, params, moment)
         _forgetting_is_safe(algorithm, params, moment, history.probe)
         _refund_undoes(algorithm, params, moment, history.probe)
+        _refund_undoes_after_a_step_back(algorithm, params, moment, history.probe)
         if places:
             _costs_add_in_number(algorithm, params, moment)
             _renewed_is_taken_now(algorithm, params, moment, history.probe)
@@ -301,8 +303,7 @@ def _refund_undoes(algorithm: Algorithm, params: Any, moment: Moment, later: int
     now, cost, before, after, outcome = moment
     if not (outcome.allowed and cost and after is not None):
         return
-    moment_of = getattr(algorithm, "moment_of", None)
-    at = now if moment_of is None else moment_of(params, outcome, now)
+    at = _charged_at(algorithm, params, outcome, now)
     undone = algorithm.refund(after, params, cost, at, now)
     never = _answers(algorithm, params, before, now)
     assert _answers(algorithm, params, undone, now) == never, f"not undone: {undone} {moment}"
@@ -310,6 +311,33 @@ def _refund_undoes(algorithm: Algorithm, params: Any, moment: Moment, later: int
     refunded = algorithm.refund(after, params, cost, at, then)
     room = [algorithm.decide(state, params, 0, then)[1][1] for state in (after, refunded, before)]
     assert room == sorted(room), f"refunded later, room is {room}: {moment}"
+
+
+def _refund_undoes_after_a_step_back(
+    algorithm: Algorithm, params: Any, moment: Moment, probe: int
+) -> None:
+    state = moment.after if moment.cost else moment.before
+    most = SECOND_US
+    if holds_places(algorithm):
+        # Places of one moment are a microsecond apart, so that the newest is further ahead.
+        most -= 100
+    for back in (1, 1 + probe % most, most):
+        then = moment.now - back
+        never = _answers(algorithm, params, state, then)
+        charged, outcome = algorithm.decide(state, params, 1, then)
+        if outcome[0] and charged is not None:
+            at = _charged_at(algorithm, params, outcome, then)
+            undone = _answers(
+                algorithm, params, algorithm.refund(charged, params, 1, at, then), then
+            )
+            assert undone == never, f"charged {back} µs back and not undone: {charged} {moment}"
+
+
+def _charged_at(
+    algorithm: Algorithm, params: Any, outcome: tuple[bool, int, int, int, int], now: int
+) -> int:
+    moment_of = getattr(algorithm, "moment_of", None)
+    return now if moment_of is None else int(moment_of(params, outcome, now))
 
 
 def _answers(algorithm: Algorithm, params: Any, state: State | None, now: int) -> list[object]:

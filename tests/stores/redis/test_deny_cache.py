@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Iterator
 from time import monotonic
+from typing import Any
 
 import pytest
 
-from diana import Limiter
+from diana import AsyncGuard, Guard, Limiter, Request
 from diana.core.charge import Charge, charged_at
 from diana.core.decision import Decision
 from diana.core.limit import holds_places
 from diana.core.meter import Meter
 from diana.core.plugins import algorithms
+from diana.sources.rules import rules_from_bytes
 from diana.stores.memory import MemoryStore
 from diana.stores.redis.deny_cache import DenyCache
 from diana.stores.redis.store import RedisStore
@@ -162,11 +165,162 @@ def test_it_is_bounded() -> None:
     for key in (b"a", b"b", b"a", b"c", b"d"):
         _, outcome = some.decide(state, some.params, 1, BEGIN_US)
         decision = _decision(some, outcome)
-        denials.remember([decision], [key], {key: state}, BEGIN_US)
+        denials.remember([decision], [key], {key: state}, denials.begin(BEGIN_US))
     assert len(denials) == 3
     charges = [Charge(some, "k")]
     known = [key for key in (b"a", b"b", b"c", b"d") if denials.answer(charges, [key], BEGIN_US)]
     assert known == [b"a", b"c", b"d"], "the oldest goes first"
+
+
+def test_a_later_denial_with_another_cost_names_the_limit_that_is_full_too(redis7: Server) -> None:
+    clock = FakeClock(BEGIN_US)
+    with opened(redis7.url) as store:
+        twice = [
+            Limiter("2/minute; 3/hour", algo="W", store=one, name="costs beside", clock=clock)
+            for one in (store, MemoryStore())
+        ]
+        for cost in (2, 1, 2, 1):
+            found, wanted = [limiter.take("k", cost) for limiter in twice]
+            assert found == wanted
+
+
+SITE_AND_LOGIN = {
+    "limits": [
+        {"url": "/", "rules": [{"name": "site", "actor": "ip", "unit": "hour", "rpu": 3}]},
+        {"url": "/login", "rules": [{"name": "login", "actor": "ip", "unit": "minute", "rpu": 1}]},
+    ]
+}
+SALE = {
+    "url": "/",
+    "rules": [
+        {"name": "per address", "actor": "ip", "unit": "hour", "rpu": 2},
+        {"name": "sale", "actor": "all", "unit": "minute", "rpu": 3},
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("rules", "requests"),
+    [
+        pytest.param(
+            SITE_AND_LOGIN,
+            [("/login", "1"), ("/login", "1"), ("/", "1"), ("/", "1"), ("/login", "1")],
+            id="charged by this process since",
+        ),
+        pytest.param(
+            SALE,
+            [("/", "1"), ("/", "1"), ("/", "2"), ("/", "2"), ("/", "1"), ("/", "3")],
+            id="denied by a rule for all because of another client",
+        ),
+    ],
+)
+@pytest.mark.parametrize("shell", ["threads", "tasks"])
+def test_denials_of_several_rules_are_what_the_store_would_report(
+    rules: dict[str, Any], requests: list[tuple[str, str]], shell: str, redis7: Server
+) -> None:
+    policy = rules_from_bytes(json.dumps(_document(rules, "global")).encode())
+    clock = FakeClock(BEGIN_US)
+    redis7.ask("FLUSHALL")
+    with opened(redis7.url) as store:
+        truth = Guard(policy, MemoryStore(), clock=clock)
+        guard = Guard(policy, store, clock=clock)
+        asynchronous = AsyncGuard(policy, store, clock=clock)
+        for path, address in requests:
+            request = Request(path=path, peer=f"203.0.113.{address}")
+            wanted = truth.check(request)
+            if shell == "threads":
+                found = guard.check(request)
+            else:
+                found = asyncio.run(asynchronous.check(request))
+            assert found.decisions == wanted.decisions
+            assert found.denied_by == wanted.denied_by
+            clock.advance(0.1)
+
+
+def test_time_goes_on_for_what_has_room_beside_a_denial(store: RedisStore) -> None:
+    memory = MemoryStore()
+    both = [Charge(meter("filling", "TB", 600, MINUTE_US), "k"), Charge(meter("one", rpu=1), "k")]
+    for now in (BEGIN_US, BEGIN_US, BEGIN_US + 150_000, BEGIN_US + 900_000):
+        trips = store.counts()["trips"]
+        assert store.decide(both, now) == memory.decide(both, now)
+    assert store.counts()["trips"] == trips
+
+
+def test_charges_by_other_nodes_are_seen_within_a_second(redis7: Server) -> None:
+    memory = MemoryStore()
+    wide, narrow = (
+        meter("others", rpu=5, unit_us=MINUTE_US),
+        meter("mine", rpu=1, unit_us=MINUTE_US),
+    )
+    both = [Charge(wide, "k"), Charge(narrow, "k")]
+    with opened(redis7.url) as one, opened(redis7.url) as other:
+        for _ in range(2):
+            assert one.decide(both, BEGIN_US) == memory.decide(both, BEGIN_US)
+        rest = [Charge(wide, "k", 4)]
+        assert other.decide(rest, BEGIN_US) == memory.decide(rest, BEGIN_US)
+        later = BEGIN_US + SECOND_US + 1
+        assert one.decide(both, later) == memory.decide(both, later)
+
+
+def test_a_charge_that_was_under_way_is_not_overlooked() -> None:
+    """The store decided the denial first, and the reply to the charge came first."""
+    denials = DenyCache()
+    wide, narrow = meter("wide", rpu=2), meter("narrow", rpu=1)
+    full, _ = narrow.decide(None, narrow.params, 1, BEGIN_US)
+    outcomes = [wide.decide(None, wide.params, 0, BEGIN_US)[1], _denied_outcome(narrow, full)]
+    decisions = [_decision(some, one) for some, one in zip((wide, narrow), outcomes, strict=True)]
+    states = {b"wide": None, b"narrow": full}
+    charges = [Charge(wide, "k"), Charge(narrow, "k")]
+    keys = [b"wide", b"narrow"]
+    asking = denials.begin(BEGIN_US)
+    denials.forget(b"wide")
+    denials.remember(decisions, keys, states, asking)
+    assert denials.answer(charges, keys, BEGIN_US) is None
+    assert denials.answer(charges[1:], keys[1:], BEGIN_US) == decisions[1:]
+    denials.remember(decisions, keys, states, denials.begin(BEGIN_US))
+    assert denials.answer(charges, keys, BEGIN_US) == decisions
+    denials.forget(b"wide")
+    assert denials.answer(charges, keys, BEGIN_US) is None
+
+
+def test_peeks_that_wait_to_be_sent_are_sent_though_a_denial_arrives(redis7: Server) -> None:
+    some = meter("peeks in line", rpu=3, unit_us=MINUTE_US)
+
+    async def ask(store: RedisStore) -> list[Decision]:
+        decide, peek = store.asynchronous.decide, store.asynchronous.peek
+        charges = [Charge(some, "k")]
+        asked = [verb(charges, BEGIN_US) for _ in range(2_000) for verb in (decide, peek)]
+        return [one for (one,) in await asyncio.gather(*asked)]
+
+    with opened(redis7.url) as store:
+        decisions = asyncio.run(ask(store))
+        assert store.counts()["deny_cache_hits"] > 0
+    assert sum(map(bool, decisions[::2])) == 3
+    assert [one.remaining for one in decisions[1::2]] == sorted(
+        (one.remaining for one in decisions[1::2]), reverse=True
+    )
+    assert decisions[-1] == decisions[-2]
+
+
+def test_requests_with_other_limits_beside_are_sent_though_a_denial_arrives(
+    redis7: Server,
+) -> None:
+    """Each of them needs the store, and none waits for ever."""
+    everyone = meter("everyone", rpu=3, unit_us=MINUTE_US)
+    own = meter("own", rpu=5, unit_us=MINUTE_US)
+
+    async def ask(store: RedisStore) -> list[list[Decision]]:
+        decide = store.asynchronous.decide
+        asked = [
+            decide([Charge(everyone, "all"), Charge(own, f"k{number}")], BEGIN_US)
+            for number in range(1_000)
+        ]
+        return await asyncio.gather(*asked)
+
+    with opened(redis7.url) as store:
+        answers = asyncio.run(ask(store))
+    assert sum(map(all, answers)) == 3
+    assert {its.remaining for shared, its in answers if not shared} == {5}
 
 
 def test_it_still_answers_when_the_store_is_lost() -> None:
@@ -181,6 +335,30 @@ def test_it_still_answers_when_the_store_is_lost() -> None:
         assert not denial.allowed, "the loss of the store gives a new burst to who has used theirs"
         assert not denial.degraded, "it was the store's own word"
         assert store.counts()["degraded"] == degraded
+
+
+def test_limits_beside_a_denial_are_degraded_when_the_store_is_lost() -> None:
+    wide, narrow = [meter(name, rpu=rpu, unit_us=MINUTE_US) for name, rpu in (("w", 9), ("n", 1))]
+    both = [Charge(wide, "k"), Charge(narrow, "k")]
+    with Server(REDIS_7) as server, opened(server.url, budget_us=PATIENT_US) as store:
+        while all(store.decide(both)):
+            pass
+        store.decide([Charge(wide, "k")])  # so that what it has is not known any more
+        server.kill()
+        until(lambda: store.decide([Charge(wide, "other", 0)])[0].degraded, "the loss is noticed")
+        decisions = store.decide(both)
+        assert [bool(one) for one in decisions] == [True, False]
+        assert [one.degraded for one in decisions] == [True, False]
+
+
+def _document(rules: dict[str, Any], scope: str) -> dict[str, Any]:
+    """The rules with a scope and windows for all."""
+    limits = rules.get("limits", [rules])
+    return {"defaults": {"scope": scope, "algo": "W"}, "limits": limits}
+
+
+def _denied_outcome(some: Meter, state: Any) -> tuple[bool, int, int, int, int]:
+    return some.decide(state, some.params, 1, BEGIN_US)[1]
 
 
 def _decision(some: Meter, outcome: tuple[bool, int, int, int, int]) -> Decision:

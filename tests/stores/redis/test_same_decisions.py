@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from diana.core.charge import Charge
+from diana.core.charge import Charge, charged_at
 from diana.core.contracts import State
 from diana.core.decision import Decision
 from diana.core.limit import limit_from_spelling
@@ -102,16 +102,45 @@ def test_random_histories_of_several_limits_at_once(decide: Decide, store: Redis
         for gap, cost, key in history:
             now += gap
             charges = [Charge(some, key, cost) for some in meters]
-            wanted = memory.decide(charges, now)
-            hits = store.counts()["deny_cache_hits"]
-            found = decide(charges, now)
-            if store.counts()["deny_cache_hits"] == hits:
-                assert found == wanted
+            assert decide(charges, now) == memory.decide(charges, now)
+
+    same()
+
+
+def test_random_requests_that_share_some_of_their_counters(
+    decide: Decide, store: RedisStore
+) -> None:
+    """Each meets limits of its own and of others, so that of a denial some counters are known and others are not."""
+    memory = MemoryStore()
+    runs = iter(range(10**9))
+    kinds = st.tuples(st.sampled_from(list(algorithms())), st.sampled_from([1, 3, 7]))
+    which = st.lists(st.integers(0, 3), min_size=1, max_size=3, unique=True)
+    verbs = st.sampled_from(["decide", "decide", "decide", "peek", "refund"])
+
+    @EXAMPLES
+    @given(
+        st.lists(kinds, min_size=4, max_size=4),
+        st.lists(st.tuples(STEPS, which, verbs), min_size=1, max_size=16),
+    )
+    def same(
+        limits: list[tuple[str, int]],
+        history: list[tuple[tuple[int, int, str], list[int], str]],
+    ) -> None:
+        name = f"sharing {next(runs)} {id(decide)}"
+        meters = [meter(f"{name} {place}", *limit) for place, limit in enumerate(limits)]
+        now = BEGIN_US
+        for (gap, cost, key), places, verb in history:
+            now += gap
+            charges = [Charge(meters[place], key, cost) for place in places]
+            if verb == "peek":
+                assert store.peek(charges, now) == memory.peek(charges, now)
                 continue
-            # Denied without a trip: who denies says what the store would. The others were not looked at anew.
-            assert not all(found)
-            for said, truth in zip(found, wanted, strict=True):
-                assert said or said == truth
+            found = decide(charges, now)
+            assert found == memory.decide(charges, now)
+            if verb == "refund" and all(found):
+                for charge, decision in zip(charges, found, strict=True):
+                    for one in (store, memory):
+                        one.refund([charge], charged_at(charge.meter, decision), now)
 
     same()
 

@@ -14,7 +14,7 @@ from diana.actors import (
     actor_named,
     key_of,
 )
-from diana.core.actor import KINDS, Identity, Surroundings, identity_from_code
+from diana.core.actor import CODE, KINDS, Identity, Surroundings, identity_from_code
 from diana.core.address import Proxies
 from diana.core.contracts import Algorithm
 from diana.core.duration import micros_from_spelling, spelling_from_micros
@@ -54,7 +54,7 @@ OF_PLACES = ("most", "hold")
 DEFAULT_HOLD = spelling_from_micros(HOLD_US)
 EVERYWHERE = url_from_spelling("/")
 NEEDS_RESTART = (
-    "store", "local_store", "store_budget_us", "namespace", "nodes", "weight", "lease", "rules_from",
+    "store", "local_store", "store_budget_us", "require_store", "namespace", "nodes", "weight", "lease", "rules_from",
 )  # fmt: skip
 """Settings that stay as they were at the start."""
 
@@ -157,7 +157,7 @@ class _Compiler:
         actors, key = self._actors_and_key(block, merged)
         spelling = " + ".join(actor.spelling for actor in actors or ())
         url = block.fields["url"].value if "url" in block.fields else EVERYWHERE
-        methods = block.fields["methods"].value if "methods" in block.fields else None
+        methods = [method.value for method in block.value("methods") or ()]
         scope = value("scope") or "local"
         unit = AT_ONCE if places else _unit_in_words(value("unit") or "second")
         name = value("name") or _default_name(url, methods, spelling, unit)
@@ -301,7 +301,7 @@ class _Compiler:
         cost = merged.value("cost") or 1
         for tier, meter in meters.items():
             most = meter.params.limit
-            if cost > most:
+            if cost > most and not meter.denies_all:
                 of_tier = "" if len(meters) == 1 else f" of the tier {shown(tier or ELSE)}"
                 said = (
                     f"cost {cost} can never pass: the most{of_tier} is {most}; write at most that"
@@ -385,6 +385,7 @@ class _Compiler:
             store=value("store", None),
             local_store=value("local_store", "memory://"),
             store_budget_us=value("store_budget", None),
+            require_store=value("require_store", False),
             namespace=value("namespace", "diana"),
             nodes=value("nodes", None),
             weight=value("weight", None),
@@ -405,6 +406,11 @@ class _Compiler:
         if identity is None or field is None:
             return identity_from_code("tier", _no_identity)
         trusted = identity.value.get("trust_tier")
+        if field.value == CODE and trusted is not None:
+            self._mistake(
+                "trust_tier is for a tier that a request says itself, and code says this one; remove it",
+                trusted.place,
+            )
         try:
             word, actor = actor_named(field.value)
         except ConfigError:
@@ -422,6 +428,8 @@ class _Compiler:
         identity = self._file.settings.get("identity")
         field = identity.value.get(kind) if identity else None
         spelling = field.value if field else CHOSEN_BY_CLIENTS[kind]
+        if spelling == CODE:
+            return _no_identity  # if the code does not say
         nowhere = Surroundings(EVERYWHERE, self._settings.proxies, _no_identity, _no_identity)
         try:
             word, actor = actor_named(spelling)

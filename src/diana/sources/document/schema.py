@@ -20,6 +20,7 @@ from diana.core.rule import Place
 from diana.core.store_url import no_store_url
 from diana.sources import check_source
 from diana.sources.document.filters import filter_reader
+from diana.sources.document.methods import methods
 from diana.sources.document.plans import by_tier, override_reader, roster_reader, statuses
 from diana.sources.document.reader import (
     Field,
@@ -47,8 +48,8 @@ from diana.sources.document.values import (
     algorithm,
     answer_body,
     budget,
+    identity_place,
     lease_ttl,
-    methods,
     mount,
     namespace,
     percent,
@@ -60,7 +61,7 @@ from diana.sources.document.values import (
 from diana.sources.document.yaml_tree import Mapping, Node, Scalar, Sequence, drain
 
 SETTINGS = (
-    "store", "local_store", "store_budget", "namespace", "nodes", "weight", "lease", "rules_from",
+    "store", "local_store", "store_budget", "require_store", "namespace", "nodes", "weight", "lease", "rules_from",
     "identity", "missing", "response", "filters",
     "mounts", "dashboard",
 )  # fmt: skip
@@ -152,6 +153,7 @@ class _Schema:
             "store": self._store,
             "local_store": self._store,
             "store_budget": budget,
+            "require_store": flag,
             "namespace": namespace,
             "nodes": whole(1, 100_000),
             "weight": whole(1, 1_000),
@@ -275,9 +277,9 @@ class _Schema:
 
     def _identity(self, node: Node, path: str) -> dict[str, Field]:
         readers: dict[str, Read] = {
-            "account": text,
-            "device": text,
-            "tier": text,
+            "account": identity_place,
+            "device": identity_place,
+            "tier": identity_place,
             "trust_tier": flag,
             "trusted_proxies": listing(
                 lambda item, at: network_from_spelling(text(item, at)), "network"
@@ -356,7 +358,7 @@ def rule_fields() -> dict[str, Read]:
     known: dict[str, Read] = {
         "actor": items(text, "actor"),
         "unit": duration,
-        "rpu": or_spelled_limit(by_tier(whole(1))),
+        "rpu": or_spelled_limit(by_tier(whole(0))),
         "algo": algorithm,
         "scope": scope,
         "cost": whole(1),

@@ -1,12 +1,12 @@
-"""What single fields may say: a method, a status, a body."""
+"""What single fields may say: a url, a status, a body."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections import Counter
 from typing import Any
 
+from diana.core.actor import CODE
 from diana.core.duration import micros_from_spelling
 from diana.core.errors import ConfigError, shown
 from diana.core.lease import LONGEST_US, SHORTEST_US
@@ -18,7 +18,6 @@ from diana.sources.document.reader import (
     choice,
     duration,
     in_quotes,
-    listing,
     mistake,
     placed,
     scalar,
@@ -26,7 +25,6 @@ from diana.sources.document.reader import (
 )
 from diana.sources.document.yaml_tree import Mapping, Node, Scalar
 
-_METHOD = re.compile(r"[A-Z][A-Z-]{0,31}")
 _NAMESPACE = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 STATUS = re.compile(r"[2-5][0-9]{2}")
 
@@ -52,27 +50,6 @@ def mount(node: Node, path: str) -> Reading:
             f"{shown(url.spelling)} is no prefix; write one such as /api, in plain words"
         )
     return words
-
-
-def methods(node: Node, path: str) -> list[str]:
-    methods: list[str] = listing(_method, "method")(node, path)
-    for method, times in Counter(methods).items():
-        if times > 1:
-            raise ConfigError(f"{method} stands here twice; keep one")
-    return methods
-
-
-def _method(node: Node, path: str) -> str:
-    word = text(node, path).upper()
-    if word in ("ANY", "ALL", "*"):
-        raise ConfigError(f"{word} is no method; remove methods to limit them all")
-    if word == "HEAD":
-        raise ConfigError("HEAD counts as GET; write GET")
-    if not _METHOD.fullmatch(word):
-        raise ConfigError(
-            f"{shown(word)} is no method; write one such as POST, or a list: [GET, POST]"
-        )
-    return word
 
 
 def namespace(node: Node, path: str) -> str:
@@ -107,6 +84,12 @@ def lease_ttl(node: Node, path: str) -> int:
     if not SHORTEST_US <= micros <= LONGEST_US:
         raise ConfigError("permits are held for a moment; write from 100ms to 60s")
     return micros
+
+
+def identity_place(node: Node, path: str) -> str:
+    """Where an account, a device or a tier is found: an actor, or `code`."""
+    word = text(node, path)
+    return CODE if word.strip().lower() == CODE else word
 
 
 def rule_name(node: Node, path: str) -> str:

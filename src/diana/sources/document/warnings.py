@@ -10,6 +10,8 @@ from diana.core.policy import Warning
 from diana.core.rule import Rule
 from diana.core.tree import SegmentTree
 from diana.core.url import Url
+from diana.sources.document.invented_values import warnings_of_invented_values
+from diana.sources.document.methods import why_unknown
 from diana.sources.document.schema import RulesFile
 
 OF_FLEET = ("global", "leased")
@@ -21,12 +23,22 @@ def warnings_of(
     file: RulesFile, rules: list[Rule], exempt: list[tuple[Url, int]], now_us: int
 ) -> Iterator[Warning]:
     """`rules` are those that are asked, `exempt` the urls that blocks leave alone."""
+    yield from _methods_that_no_request_has(file)
     yield from _identities_that_clients_choose(file, rules)
+    yield from warnings_of_invented_values(file, rules, exempt)
     yield from _scopes_that_were_not_meant(file, rules)
     yield from _tiers_that_no_request_has(file, rules)
     yield from _overrides_that_are_over(rules, now_us)
     yield from _health_checks_that_are_shed(file)
     yield from _limits_that_are_never_reached(rules, exempt)
+
+
+def _methods_that_no_request_has(file: RulesFile) -> Iterator[Warning]:
+    for block in file.blocks:
+        for method in block.value("methods") or ():
+            said = why_unknown(method.value)
+            if said is not None:
+                yield Warning(said, method.place)
 
 
 def _identities_that_clients_choose(file: RulesFile, rules: list[Rule]) -> Iterator[Warning]:

@@ -21,7 +21,7 @@ from diana.core.meter import Meter
 from diana.stores.clock import wall_us
 from diana.stores.redis.background.keeper import Keeper
 from diana.stores.redis.connection.client import ClientKeeper
-from diana.stores.redis.deny_cache import DenyCache
+from diana.stores.redis.deny_cache import Asking, DenyCache
 from diana.stores.redis.fallback import Fallback
 from diana.stores.redis.jobs import AnyServer, AskJob, ExchangeJob, Job
 from diana.stores.redis.protocol.batch import DENIED_MEANWHILE, Ask
@@ -57,8 +57,7 @@ class Question(NamedTuple):
 
     server: AnyServer
     ask: Ask
-    asked: int
-    """When, by the clock here or the one given."""
+    asking: Asking
 
 
 class Decider(Refunding):
@@ -84,57 +83,55 @@ class Decider(Refunding):
         if argv is None or self._deny_cache.knows_any(keys):
             return None
         self._count("decisions")
-        asked = wall_us() if now is None else now
-        return _new(Question, (server, Ask(keys, argv, now), asked))
+        asking = self._deny_cache.begin(wall_us() if now is None else now)
+        return _new(Question, (server, Ask(keys, argv, now), asking))
 
     def conclude(self, question: Question, reply: Any, charges: Charges) -> list[Decision] | None:
         """All pass. None: `conclude_slowly`."""
         try:
             if reply.__class__ is tuple and reply[1][0] == 1:
                 decisions = decisions_from_wire(reply[0], reply[1], charges)
-                _, ask, asked = question
+                _, ask, (asked, _) = question
                 for place, decision in enumerate(decisions):
                     self._fallback.learn(ask.keys[place], decision[1] - decision[0][1], asked)
+                self._deny_cache.forget(*ask.keys)
                 return decisions
         except UNREADABLE:
             pass
         return None
 
+    def abandon(self, question: Question) -> None:
+        """Nothing waits for the reply any longer; the store may charge it all the same."""
+        self._deny_cache.forget_room(question.ask.keys)
+
     def conclude_slowly(
         self, question: Question, reply: Any, charges: Charges, now: int | None
     ) -> JobSteps[list[Decision]]:
         """A denial, or something unusual."""
-        server, ask, asked = question
+        server, ask, asking = question
         if reply is DENIED_MEANWHILE:
             return (yield from self._ask_once_more(charges, ask.keys, now))
         group = Group(server, list(range(len(ask.keys))), charges, ask.keys)
         if isinstance(reply, Moved):
             (reply,) = yield from self._follow([AskJob(server, ask)], [reply])
         decisions, states = self._outcome(group, self._read(reply, server, group), now)
-        return self._remember(decisions, states, ask.keys, asked)
+        return self._remember(decisions, states, ask.keys, asking)
 
     def decide(self, charges: Charges, now: int | None) -> JobSteps[list[Decision]]:
         if not charges:
             return []
         keys = self._plans.keys(charges)
         self._count("decisions")
-        asked = wall_us() if now is None else now
-        denied = self._denied(charges, keys, asked)
+        denied = self._denied(charges, keys, now)
         if denied is not None:
             return denied
         yield from self._wait_for_servers()
-        return (yield from self._decide(charges, keys, asked, now))
+        return (yield from self._decide(charges, keys, now))
 
     def peek(self, charges: Charges, now: int | None) -> JobSteps[list[Decision]]:
         yield from self._wait_for_servers()
-        groups = self._groups(charges, self._plans.keys(charges))
-        replies = yield from self._ask("look", groups, now)
-        decisions: dict[int, Decision] = {}
-        for group, reply in zip(groups, replies, strict=True):
-            failed = isinstance(reply, Failure)
-            some = self._fallback.peek(group.charges, now) if failed else reply[0]
-            decisions.update(zip(group.places, some, strict=True))
-        return [decisions[place] for place in range(len(charges))]
+        decisions, _ = yield from self._look(charges, self._plans.keys(charges), now)
+        return decisions
 
     def refund(
         self, charges: Charges, at: int, now: int | None, here: bool = False
@@ -163,6 +160,7 @@ class Decider(Refunding):
                 refund = Refund(meter, [Part(cost, place.at)])
                 jobs.append(self._refund_job(server, key, refund, now))
         answers = yield from self._carry_out(jobs)
+        self._deny_cache.forget(*keys)
         failed += [
             one for one, answer in zip(sent, answers, strict=True) if isinstance(answer, Failure)
         ]
@@ -206,11 +204,14 @@ class Decider(Refunding):
             raise StoreError(f"the key could not be reset: {answer}")
 
     def _decide(
-        self, charges: Charges, keys: list[bytes], asked: int, now: int | None
+        self, charges: Charges, keys: list[bytes], now: int | None, again: bool = False
     ) -> JobSteps[list[Decision]]:
+        """`again`: what the deny cache has learned meanwhile did not settle it, so it is sent in any case."""
+        asking = self._deny_cache.begin(wall_us() if now is None else now)
         groups = self._groups(charges, keys)
         # A place that another slot's denial will give back is marked: its denials elsewhere are not to be remembered.
-        replies = yield from self._ask("take" if len(groups) == 1 else "hold", groups, now)
+        word = "take" if len(groups) == 1 else "hold"
+        replies = yield from self._ask(word, groups, now, is_final=again)
         if DENIED_MEANWHILE in replies:
             yield from self._refund(_charged(groups, replies), now)
             return (yield from self._ask_once_more(charges, keys, now))
@@ -226,30 +227,48 @@ class Decider(Refunding):
             yield from self._settle(groups[0].server)
             yield from self._refund_pending()
         ordered = [decisions[place] for place in range(len(charges))]
-        return self._remember(ordered, states, keys, asked)
+        return self._remember(ordered, states, keys, asking)
 
     def _ask_once_more(
         self, charges: Charges, keys: list[bytes], now: int | None
     ) -> JobSteps[list[Decision]]:
         """While it waited to be sent, the deny cache has learned of a denial that may settle it."""
-        asked = wall_us() if now is None else now
-        denied = self._denied(charges, keys, asked)
+        denied = self._denied(charges, keys, now)
         if denied is not None:
             return denied
-        return (yield from self._decide(charges, keys, asked, now))
+        return (yield from self._decide(charges, keys, now, again=True))
 
-    def _denied(self, charges: Charges, keys: list[bytes], asked: int) -> list[Decision] | None:
+    def _denied(
+        self, charges: Charges, keys: list[bytes], now: int | None
+    ) -> list[Decision] | None:
         if not self._deny_cache:
             return None
-        denied = self._deny_cache.answer(charges, keys, asked)
+        denied = self._deny_cache.answer(charges, keys, wall_us() if now is None else now)
         if denied is not None:
             self._count("deny_cache_hits")
         return denied
 
-    def _ask(self, word: str, groups: Sequence[Group], now: int | None) -> JobSteps[list[Any]]:
-        """Of each group its decisions and the states in which counters denied, or what went wrong. All side by side."""
+    def _look(
+        self, charges: Charges, keys: list[bytes], now: int | None
+    ) -> JobSteps[tuple[list[Decision], dict[bytes, State | None]]]:
+        """Decisions, and the states of those counters of which the store has told them."""
+        groups = self._groups(charges, keys)
+        replies = yield from self._ask("look", groups, now, is_final=True)
+        decisions: dict[int, Decision] = {}
+        states: dict[bytes, State | None] = {}
+        for group, reply in zip(groups, replies, strict=True):
+            failed = isinstance(reply, Failure)
+            some, told = (self._fallback.peek(group.charges, now), {}) if failed else reply
+            decisions.update(zip(group.places, some, strict=True))
+            states |= told
+        return [decisions[place] for place in range(len(charges))], states
+
+    def _ask(
+        self, word: str, groups: Sequence[Group], now: int | None, is_final: bool
+    ) -> JobSteps[list[Any]]:
+        """Of each group its decisions and the states of its counters, or what went wrong. All side by side."""
         jobs = {
-            place: self._job(word, group.server, group, now)
+            place: self._job(word, group.server, group, now, is_final)
             for place, group in enumerate(groups)
             if group.server is not None
         }
@@ -259,10 +278,12 @@ class Decider(Refunding):
             answers[place] = self._read(reply, job.server, groups[place])
         return answers
 
-    def _job(self, word: str, server: AnyServer, group: Group, now: int | None) -> Job:
+    def _job(
+        self, word: str, server: AnyServer, group: Group, now: int | None, is_final: bool
+    ) -> Job:
         charges, keys = group.charges, group.keys
         if self._plans.all_in_lua(charges):
-            return AskJob(server, Ask(keys, self._plans.argv(word, charges), now))
+            return AskJob(server, Ask(keys, self._plans.argv(word, charges), now, is_final))
         meters = [meter for meter, _, _ in charges]
         change = charge_all(charges, write=word != "look")
         return ExchangeJob(
@@ -279,15 +300,16 @@ class Decider(Refunding):
         failure: Failure
         try:
             if isinstance(reply, Swapped):
-                decisions, denied = _read_swapped(reply, group)
+                decisions, states = _read_swapped(reply, group)
                 # In a cluster another node's place may be held there for a moment, unmarked.
-                return decisions, {} if self._topology.has_slots else _lasting(denied, group)
+                held = self._topology.has_slots
+                return decisions, {} if held else _lasting(states, decisions, group)
             at, said = reply
             if isinstance(said, bytes):
                 failure = failure_from_script(said.decode("utf-8", "replace"))
             else:
                 decisions = decisions_from_wire(at, said, group.charges)
-                return decisions, _lasting(states_from_wire(said, group.keys), group)
+                return decisions, _lasting(states_from_wire(said, group.keys), decisions, group)
         except UNREADABLE:
             failure = Nonsense()
         if isinstance(failure, Nonsense | Refused):
@@ -301,30 +323,43 @@ class Decider(Refunding):
         if not isinstance(answer, Exception):
             decisions, states = answer
             return decisions, states
-        asked = wall_us() if now is None else now
-        denied = self._denied(group.charges, group.keys, asked)
+        unknown = isinstance(answer, NoReply)
+        denied = self._denied_without_store(group, now)
+        if unknown:
+            self._deny_cache.forget_room(group.keys)
         if denied is not None:
             return denied, {}
         self._count("degraded")
-        unknown = isinstance(answer, NoReply)
         return self._fallback.decide(group.charges, group.keys, now, note=not unknown), {}
+
+    def _denied_without_store(self, group: Group, now: int | None) -> list[Decision] | None:
+        """What the store said that it would deny is still denied; the counters beside it show what they have here."""
+        asked = wall_us() if now is None else now
+        decisions = self._deny_cache.denials(group.charges, group.keys, asked)
+        if not decisions:
+            return None
+        self._count("deny_cache_hits")
+        others = [place for place in range(len(group.keys)) if place not in decisions]
+        unpaid = [(*group.charges[place][:2], 0) for place in others]
+        for place, found in zip(others, self._fallback.peek(unpaid, now), strict=True):
+            decisions[place] = found._replace(cost=group.charges[place][2])
+        return [decisions[place] for place in range(len(group.keys))]
 
     def _remember(
         self,
         decisions: list[Decision],
         states: dict[bytes, State | None],
         keys: list[bytes],
-        asked: int,
+        asking: Asking,
     ) -> list[Decision]:
         """Denials are remembered; what passes shows that what was remembered holds no longer."""
         for key, decision in zip(keys, decisions, strict=True):
             if not decision.degraded:
-                self._fallback.learn(key, decision.limit - decision.remaining, asked)
-        if states:
-            self._deny_cache.remember(decisions, keys, states, asked)
-        elif self._deny_cache and all(decisions):
-            for key in keys:
-                self._deny_cache.forget(key)
+                self._fallback.learn(key, decision.limit - decision.remaining, asking.us)
+        if all(decisions):
+            self._deny_cache.forget(*keys)
+        else:
+            self._deny_cache.remember(decisions, keys, states, asking)
         return decisions
 
     def _give_back(
@@ -344,7 +379,11 @@ class Decider(Refunding):
             for place, charge in passed
         ]
         yield from self._refund(charged, now)
-        found = yield from self.peek([(meter, key, 0) for _, (meter, key, _) in passed], now)
+        asking = self._deny_cache.begin(wall_us() if now is None else now)
+        unpaid = [(meter, key, 0) for _, (meter, key, _) in passed]
+        keys = self._plans.keys(unpaid)
+        found, states = yield from self._look(unpaid, keys, now)
+        self._deny_cache.remember(found, keys, states, asking)
         for (place, charge), decision in zip(passed, found, strict=True):
             decisions[place] = decision._replace(cost=charge[2])
 
@@ -375,24 +414,24 @@ def _charged(groups: Sequence[Group], replies: Sequence[Any]) -> list[Charged]:
     ]
 
 
-def _lasting(states: dict[bytes, State | None], group: Group) -> dict[bytes, State | None]:
-    """Denials that may be remembered: a place may be given back at any moment."""
+def _lasting(
+    states: dict[bytes, State | None], decisions: list[Decision], group: Group
+) -> dict[bytes, State | None]:
+    """Those that may be remembered: not where a place was denied, which may be given back at any moment."""
     if not states:
         return states
-    meters = zip(group.keys, group.charges, strict=True)
-    lasting = {key for key, (meter, _, _) in meters if not holds_places(meter.algorithm)}
-    return {key: state for key, state in states.items() if key in lasting}
+    held = {
+        key
+        for key, decision, (meter, _, _) in zip(group.keys, decisions, group.charges, strict=True)
+        if not decision and holds_places(meter.algorithm)
+    }
+    return {key: state for key, state in states.items() if key not in held}
 
 
-def _read_swapped(reply: Swapped, group: Group) -> Any:
+def _read_swapped(reply: Swapped, group: Group) -> tuple[list[Decision], dict[bytes, State | None]]:
     at, outcomes, states = reply
     decisions = [
         Decision(outcome, meter.params.limit, key, cost, at)
         for outcome, (meter, key, cost) in zip(outcomes, group.charges, strict=True)
     ]
-    denied = {
-        key: state
-        for key, state, outcome in zip(group.keys, states, outcomes, strict=True)
-        if not outcome[0]
-    }
-    return decisions, denied
+    return decisions, dict(zip(group.keys, states, strict=True))

@@ -57,11 +57,18 @@ Known = tuple[int, int]
 
 
 class Fallback:
-    def __init__(self, shares: Shares, local: Store | None = None) -> None:
-        """`local`: where this node's processes count together, if they do. Each of them settles what it has admitted itself."""
+    def __init__(
+        self,
+        shares: Shares,
+        local: Store | None = None,
+        when_settled: Callable[[bytes], object] = lambda _: None,
+    ) -> None:
+        """`local`: where this node's processes count together, if they do. Each of them settles what it has admitted itself.
+        `when_settled` is called with the key of a counter that the store was charged on."""
         self._shares = shares
         """What this node gets of a limit now."""
         self._store: Store = MemoryStore(2 * MOST_KEYS) if local is None else local
+        self._when_settled = when_settled
         self._lock = fork_safe_lock()
         self._debts: dict[bytes, Debt] = {}
         self._settled: dict[bytes, int] = {}
@@ -259,6 +266,9 @@ class Fallback:
         return min(found, cost)
 
     def _note_settled(self, key: bytes, charged: int) -> None:
+        self._when_settled(key)
+        if not charged:
+            return
         with self._lock:
             if len(self._settled) >= MOST_KEYS:
                 del self._settled[next(iter(self._settled))]
@@ -294,8 +304,7 @@ def _charge(
     for (key, debt), answer in zip(in_lua, answers, strict=True):
         # A counter that is full now may have taken less, and does not say how much.
         left = answer[2] if answer.__class__ is list and len(answer) > 2 else 0
-        if left.__class__ is int and left > 0:
-            note_settled(key, debt.admitted)
+        note_settled(key, debt.admitted if left.__class__ is int and left > 0 else 0)
 
 
 def _fill(debt: Debt) -> Change:

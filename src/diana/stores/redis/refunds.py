@@ -67,8 +67,7 @@ class Refunding(Routing):
         for (key, refund), answer in zip(sent, answers, strict=True):
             if may_be_tried_again(refund, answer):
                 self._pending.add(key, refund.meter, refund.parts[0], now)
-        for key in keys:
-            self._deny_cache.forget(key)  # another request may have been denied before it arrived
+        self._deny_cache.forget(*keys)  # another request may have been denied before it arrived
 
     def _refund_pending(self) -> JobSteps[None]:
         """With the application's own client no thread does it."""
@@ -101,7 +100,7 @@ class Refunding(Routing):
         """Refund or renew a charge. Places travel with the decisions of others; the rest is compared and swapped."""
         if holds_places(meter.algorithm) and getattr(meter.algorithm, f"lua_{verb}", None):
             limit = self._plans.of(meter).limit
-            return AskJob(server, Ask([key], [verb, 1, limit, charge], now))
+            return AskJob(server, Ask([key], [verb, 1, limit, charge], now, is_final=True))
 
         def start(server: AnyServer, budget: Any, asking: bool) -> Exchange:
             return swap(server.clock, [key], [meter], change, now, budget, asking)

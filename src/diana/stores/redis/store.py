@@ -41,6 +41,7 @@ from diana.stores.redis.leases.side import LeaseSide
 from diana.stores.redis.leases.store import LeasedStore
 from diana.stores.redis.pending_refunds import PendingRefunds
 from diana.stores.redis.protocol.wire import Plans
+from diana.stores.redis.reachable import check_address, check_client
 from diana.stores.redis.refunds import Charged
 from diana.stores.redis.routing import JobSteps, WaitForServers
 from diana.stores.redis.url import (
@@ -122,7 +123,11 @@ class RedisStore:
         question = decider.prepare(charges, now)
         if question is None:
             return self.drive(decider.decide(charges, now), budget)
-        reply = question.server.ask(question.ask, budget)
+        try:
+            reply = question.server.ask(question.ask, budget)
+        except BaseException:
+            decider.abandon(question)
+            raise
         decisions = decider.conclude(question, reply, charges)
         if decisions is None:
             return self.drive(decider.conclude_slowly(question, reply, charges, now), budget)
@@ -155,6 +160,12 @@ class RedisStore:
 
     def reset(self, meter: Meter, key: str) -> None:
         self.drive(self.decider().reset(meter, key))
+
+    def check_reachable(self) -> None:
+        if isinstance(self._where, Address):
+            check_address(self._where)
+        else:
+            check_client(self._where)
 
     def close(self) -> None:
         self._leases.close()
@@ -221,11 +232,8 @@ class RedisStore:
 
     def _start(self) -> None:
         """In a forked child anew: the parent's threads, sockets and locks are the parent's."""
-        count, deny_cache, fallback = (
-            self._counts.add,
-            DenyCache(),
-            Fallback(self.shares, self._zone),
-        )
+        count, deny_cache = self._counts.add, DenyCache()
+        fallback = Fallback(self.shares, self._zone, deny_cache.forget)
         prefix = f"{self.namespace}:limit:".encode()
 
         def publish(id: bytes, meter: Meter) -> None:
@@ -245,7 +253,7 @@ class RedisStore:
                 self.budget,
                 count,
                 deny_cache.clear,
-                deny_cache.knows_any,
+                deny_cache.knows_all,
                 plans.forget,
                 StoredOverrides(self.namespace, self.overrides, deny_cache.forget),
                 self.arrivals,
@@ -305,7 +313,11 @@ class AsyncRedisStore:
         question = decider.prepare(charges, now)
         if question is None:
             return await self.drive(decider.decide(charges, now), budget)
-        reply = await question.server.line_of(running_loop()).ask(question.ask, budget)
+        try:
+            reply = await question.server.line_of(running_loop()).ask(question.ask, budget)
+        except BaseException:
+            decider.abandon(question)
+            raise
         decisions = decider.conclude(question, reply, charges)
         if decisions is None:
             return await self.drive(decider.conclude_slowly(question, reply, charges, now), budget)

@@ -84,10 +84,12 @@ end
 
 local function charge_of(rule, key, instead, request, policy)
   local meter = key and meter_of(rule, key, request, policy) or rule.meter
+  if meter.rpu == 0 and instead ~= 'skip' then instead = 'deny' end
   return {rule = rule, key = key, instead = instead, meter = meter, counter = key and keys.counter(rule.id, key)}
 end
 
--- The charges; and the rule that refuses who has no identity, if one does: then those before it.
+-- The charges; and the one that its rule refuses whatever was counted, if one does (it has no identity, or its limit is 0): then those
+-- before it.
 function charging.charges(policy, request)
   local match = rules.match(policy, request)
   local readings = match.readings
@@ -125,7 +127,7 @@ function charging.charges(policy, request)
   end
   local kept = {}
   for _, charge in ipairs(found) do
-    if charge.instead == 'deny' and charge.rule.mode == 'enforce' then return kept, charge.rule end
+    if charge.instead == 'deny' and charge.rule.mode == 'enforce' then return kept, charge end
     if charge.instead ~= 'skip' then kept[#kept + 1] = charge end
   end
   return kept

@@ -20,6 +20,12 @@ local function counts_of(charges, cost)
   return counts
 end
 
+local function outcomes_of(charges, outcomes)
+  local some = {}
+  for place, charge in ipairs(charges) do some[place] = outcomes[charge] end
+  return some
+end
+
 local function all_pass(charges, outcomes)
   for _, charge in ipairs(charges) do
     if not outcomes[charge].allowed then return false end
@@ -35,7 +41,7 @@ local function put(charges, found, outcomes)
 end
 
 -- No rule is charged; a local one before the one that refuses shows what it has.
-local function refuse(charges, rule)
+local function refuse(charges, refusing)
   local outcomes, asked = {}, {}
   for _, charge in ipairs(charges) do
     if charge.rule.mode == 'enforce' and charge.rule.scope == 'local' then
@@ -45,9 +51,8 @@ local function refuse(charges, rule)
       asked[#asked + 1] = charge
     end
   end
-  local last = {rule = rule, meter = rule.meter}
-  outcomes[last] = refused()
-  asked[#asked + 1] = last
+  outcomes[refusing] = refused()
+  asked[#asked + 1] = refusing
   return asked, outcomes
 end
 
@@ -77,12 +82,7 @@ local function asked_and_outcomes(charges, refusing)
   if dropped then return {dropped}, {[dropped] = outcome} end
   local here, there, shadows = split(charges)
   local outcomes = {}
-  local charged_at
-  if #here > 0 then
-    local found = zone.decide(counts_of(here))
-    charged_at = found.now
-    put(here, found, outcomes)
-  end
+  if #here > 0 then put(here, zone.decide(counts_of(here)), outcomes) end
   local allowed = all_pass(here, outcomes)
   if allowed and #there > 0 then
     local found = store.decide(there, fallback)
@@ -91,7 +91,7 @@ local function asked_and_outcomes(charges, refusing)
       allowed = allowed and one.allowed
     end
     if not allowed and #here > 0 then
-      zone.give_back(counts_of(here), charged_at)
+      zone.give_back(counts_of(here), outcomes_of(here, outcomes))
       put(here, zone.peek(counts_of(here, 0)), outcomes)
     end
   end
@@ -107,16 +107,16 @@ end
 
 -- The client has left before its delay was over.
 function decide.give_back(verdict)
-  local here, there, at = {}, {}, nil
+  local here, there = {}, {}
   for _, charge in ipairs(verdict.asked) do
     local outcome = verdict.outcomes[charge]
     if charge.rule.scope == 'local' then
-      here[#here + 1], at = charge, outcome.at
+      here[#here + 1] = charge
     elseif not outcome.degraded then
       there[#there + 1] = charge
     end
   end
-  if #here > 0 then zone.give_back(counts_of(here), at) end
+  if #here > 0 then zone.give_back(counts_of(here), outcomes_of(here, verdict.outcomes)) end
   if #there > 0 then store.give_back(there, verdict.outcomes) end
 end
 

@@ -89,4 +89,19 @@ local function sliding_window(state, params, cost, at, now)
   return after
 end
 
-return {TB = bucket, LB = bucket, W = window, SW = sliding_window}
+local refund = {TB = bucket, LB = bucket, W = window, SW = sliding_window}
+
+-- For how long what is charged now counts.
+local SPANS_OF = {
+  W = function(numbers) return numbers[2] end,
+  SW = function(numbers) return (numbers[3] + 1) * numbers[2] end,
+  SL = function(numbers) return numbers[2] end,
+}
+
+-- The moment under which a charge is refunded: the window, slice or entry that counts it may be ahead.
+function refund.moment_of(limit, outcome)
+  local span_of = SPANS_OF[limit.code]
+  return span_of and math.max(outcome.at, outcome.at + outcome.reset - span_of(limit.numbers)) or outcome.at
+end
+
+return refund

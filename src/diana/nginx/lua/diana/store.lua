@@ -112,9 +112,10 @@ local function text_of(state)
 end
 
 -- Another slot has denied: this charge comes back, by comparing and swapping.
-local function give_back_one(charge, at)
+local function give_back_one(charge, outcome)
   local slot, deadline_us = topology.slot_of(charge.counter), clock.monotonic_us() + LENIENCE_US
   local meter, cost = charge.meter, charge.rule.cost
+  local at = refund.moment_of(meter, outcome)
   if not refund[meter.code] then
     local argv = {'1', charge.counter, '', '', 'refund', '1', meter.wire, string.format('%.0f@%.0f', cost, at)}
     call(slot, settings.sha, settings.acquire, argv, deadline_us)
@@ -139,7 +140,7 @@ end
 function store.give_back(charges, outcomes)
   ngx.timer.at(0, function(premature)
     if premature then return end
-    for _, charge in ipairs(charges) do give_back_one(charge, outcomes[charge].at) end
+    for _, charge in ipairs(charges) do give_back_one(charge, outcomes[charge]) end
   end)
 end
 

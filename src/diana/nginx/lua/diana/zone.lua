@@ -89,9 +89,10 @@ function zone.decide(counts) return locked(decide, counts, true) end
 
 function zone.peek(counts) return locked(decide, counts, false) end
 
-local function give_back(counts, at)
+local function give_back(counts, outcomes)
   local now = clock.now_us()
-  for _, one in ipairs(counts) do
+  for place, one in ipairs(counts) do
+    local at = refund.moment_of(one.limit, outcomes[place])
     local state, ends = state_of(one.counter)
     if state then
       local after = refund[one.limit.code](state, one.limit.numbers, one.cost, at, now)
@@ -101,7 +102,7 @@ local function give_back(counts, at)
   end
 end
 
--- What was charged at that time, as far as it still counts.
-function zone.give_back(counts, at) locked(give_back, counts, at) end
+-- What was charged with these outcomes, as far as it still counts.
+function zone.give_back(counts, outcomes) locked(give_back, counts, outcomes) end
 
 return zone

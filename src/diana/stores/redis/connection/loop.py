@@ -201,7 +201,7 @@ class LoopLine:
         queued = bool(self._calls)
         while self._asks and room > 0:
             ask = self._asks.popleft()[0]
-            if queued and self._is_denied(ask.keys):
+            if queued and not ask.is_final and self._is_denied(ask.keys):
                 resolve(ask.waits, DENIED_MEANWHILE)
                 continue
             asks.append(ask)

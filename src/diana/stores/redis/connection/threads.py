@@ -277,7 +277,7 @@ class ThreadLine:
             if its is None or its.now != ask.now or counters + len(its.keys) > MOST_COUNTERS:
                 line.appendleft(waiter)
                 return
-            if self._is_denied(its.keys):
+            if not its.is_final and self._is_denied(its.keys):
                 waiter.resolve(DENIED_MEANWHILE)
             else:
                 asks.append(its)

@@ -12,7 +12,7 @@ from time import monotonic_ns
 from typing import NamedTuple, TypeVar
 
 from diana.core.charge import ONE, Charges, checked_cost
-from diana.core.decision import NEVER, Decision
+from diana.core.decision import Decision
 from diana.core.division import Shares
 from diana.core.duration import SECOND_US
 from diana.core.lease import LeaseTerms
@@ -385,13 +385,11 @@ class LeaseTable:
         known = self._denied.get(wire_key)
         if known is None or known.meter is not meter:
             return None
-        if now >= known.until_us or cost < known.cost:
+        if now >= known.until_us or cost != known.cost:
             del self._denied[wire_key]
             return None
         _, remaining, retry_us, reset_us, _ = known.outcome
-        if cost > meter.params.limit:
-            retry_us = NEVER
-        elif retry_us > 0:
+        if retry_us > 0:
             retry_us = max(1, known.retry_at_us - now)
         outcome = (False, remaining, retry_us, reset_us, 0)
         return Decision(outcome, meter.params.limit, key, cost, wall_us())

@@ -9,8 +9,8 @@
           how many counters it has; and for each counter its limit (see `wire_limit`) and the cost.
           In short, a take of costs of 1: how many counters it has, and each one's limit; and of a single counter its limit alone
     gives now; then for each request a list, or a text if it failed: 1 or 0 (passed or not), five numbers per counter (an Outcome), and, if
-          it was denied, the state of each counter that denied ("-" if it has none; "" for others, for states longer than SHORT, and
-          where a place was held a moment ago, so that the denial may not last; of a log as much as it takes to deny again, see
+          it was denied or looked at, the state of each counter ("-" if it has none; "" if it is longer than SHORT, and if it denied and
+          a place was held a moment ago, so that the denial may not last; of a log as much as it takes to deny again, see
           `state_from_wire`). Of a refund: 1; of a renewal: 1, and of each counter the place's moment, 0 if it is lost.
           Past the latest time: now and -1, and nothing is written.
 
@@ -92,19 +92,31 @@ local function held_key(key)
   return string.match(key, '^[%w_.-]*') .. ':held:{' .. key .. '}'
 end
 
--- One denies, so the others show what they have without the charge; and in which state it denied is told.
+-- In which state a counter was found, for a deny cache: "-" if there was none.
+local function told(limit, text, draft)
+  return limit.log and draft.told() or text or '-'
+end
+
+-- What a counter has without the charge, and its state.
+local function unpaid(key, limit)
+  local before, text = state_of(key, limit)
+  local outcome = {limit[1](before, limit[2], 0, now)}
+  return outcome, told(limit, text, before)
+end
+
+-- One denies, so the others show what they have without the charge; and in which states they all were is told.
 local function denied(word, first, charged, answer, befores, afters, texts)
   local count = #charged
   answer[1] = 0
   for place = 1, count do
-    local key, limit = KEYS[first + place], charged[place]
-    local text, last = texts[place] or '-', 5 * place - 4
+    local key, limit, last = KEYS[first + place], charged[place], 5 * place - 4
+    local text
     if answer[last + 1] == 1 then
-      local outcome = {limit[1](state_of(key, limit), limit[2], 0, now)}
+      local outcome
+      outcome, text = unpaid(key, limit)
       for number = 1, 5 do answer[last + number] = outcome[number + 1] end
-      text = ''
     else
-      if limit.log then text = befores[place].told() end
+      text = told(limit, texts[place], befores[place])
       if word ~= 'look' then
         local reset = answer[last + 4]
         if afters[place] then
@@ -113,9 +125,10 @@ local function denied(word, first, charged, answer, befores, afters, texts)
           live_for(key, reset)  -- a faster limit charged it last
         end
       end
+      -- The denial may not last if a place was held a moment ago.
+      if text ~= '' and call('GET', held_key(key)) then text = '' end
     end
-    if #text > SHORT or (text ~= '' and call('GET', held_key(key))) then text = '' end
-    answer[5 * count + 1 + place] = text
+    answer[5 * count + 1 + place] = #text > SHORT and '' or text
   end
   return answer
 end
@@ -162,8 +175,11 @@ return function(word, first, count, from, stride)
     befores[place], afters[place], texts[place] = before, after, text
   end
   if not allowed then return denied(word, first, charged, answer, befores, afters, texts) end
-  if word ~= 'look' then
-    for place = 1, count do
+  for place = 1, count do
+    if word == 'look' then
+      local _, text = unpaid(KEYS[first + place], charged[place])
+      answer[5 * count + 1 + place] = #text > SHORT and '' or text
+    else
       if afters[place] then commit(KEYS[first + place], charged[place], afters[place], answer[5 * place]) end
       if word == 'hold' then call('SET', held_key(KEYS[first + place]), '1', 'PX', HELD) end
     end

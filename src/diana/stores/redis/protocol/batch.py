@@ -18,12 +18,16 @@ DENIED_MEANWHILE: Any = object()
 class Ask:
     """One request to be decided: its counters and what the script takes for them."""
 
-    __slots__ = ("argv", "keys", "now", "waits")
+    __slots__ = ("argv", "is_final", "keys", "now", "waits")
 
-    def __init__(self, keys: list[bytes], argv: list[Any], now: int | None) -> None:
+    def __init__(
+        self, keys: list[bytes], argv: list[Any], now: int | None, is_final: bool = False
+    ) -> None:
         self.keys = keys
         self.argv = argv
         self.now = now
+        self.is_final = is_final
+        """To be sent whatever the deny cache learns meanwhile."""
         self.waits: Any = None
         """The thread or the future that waits for the answer; its line knows."""
 

@@ -128,10 +128,10 @@ def decisions_from_wire(at: int, said: list[Any], charges: Charges) -> list[Deci
 
 
 def states_from_wire(said: list[Any], keys: list[bytes]) -> dict[bytes, State | None]:
-    """Of the counters that denied, as far as they were told."""
-    if said[0] == 1:
-        return {}
+    """Of the counters, as far as they were told: of a denial, and of a look."""
     told = said[1 + 5 * len(keys) :]
+    if not told:
+        return {}
     return {
         key: None if text == b"-" else state_from_wire(text)
         for key, text in zip(keys, told, strict=True)
