@@ -24,8 +24,6 @@ PAGES = [
 TEXT = re.compile(r'"""(?:\\?\n)?(.*?)"""', re.DOTALL)
 IN_CODE = (
     "scope is global but no store is set",
-    "account is read from header X-Account-Id",
-    "this rule has numbers by tier, and identity says no tier",
 )
 """A page may give the store, the account and the tier in code."""
 WRONG_ON_PURPOSE = {"rpu: many"}
