@@ -23,10 +23,10 @@ SITE := build/site-venv
 INTEGRATION := tests/middleware tests/gateway tests/telemetry tests/cli
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lowest shake soak lint bench docs site clean
+.PHONY: help setup run test lowest shake soak fuzz import-diff lint bench docs site clean
 
 help:  ## show this
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## */\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## */\t/' | expand -t 12
 
 setup: $(READY)  ## create .venv and install Diana with all it needs for work and tests
 
@@ -49,6 +49,14 @@ shake: $(READY)  ## run all tests again and again on a machine that misbehaves; 
 soak: $(READY)  ## random faults under load with exact accounting; ARGS="--minutes 15 --seed 7"
 	./.ci/install servers
 	$(BIN)/python -m tests.soak $(ARGS)
+
+fuzz: $(READY)  ## the same random histories on all back ends, every decision compared; ARGS="--minutes 30 --seed 7"
+	./.ci/install servers
+	$(BIN)/python -m tests.fuzz $(ARGS)
+
+import-diff: $(READY)  ## the real nginx beside the rules that are imported from 1,000 random configurations; ARGS="--count 100 --seed 7"
+	./.ci/install servers
+	$(BIN)/python -m tests.nginx.import_diff $(ARGS)
 
 lint: $(READY)  ## ruff, format check, mypy strict
 	$(BIN)/ruff check .

@@ -266,6 +266,8 @@ static int sliding_as_of(const struct slices *p, struct sliding *state, int is_n
             *count = 0;
         }
         state->last = current;
+    } else if (state->total == 0) {
+        state->last = current; /* as good as never seen, however far ahead it is stamped */
     } else if (state->last > current &&
                (__int128)state->last * p->slice_us - now > SECOND_US) {
         int64_t turn = modulo(state->last - current, places), turned[MOST_SLICES + 1];

@@ -71,6 +71,18 @@ def test_a_shortened_hold_does_not_expire_slots_of_before(url: str, account: str
     guard.close()
 
 
+def test_a_slot_acquired_while_the_former_hold_counts_is_released_by_its_name(url: str) -> None:
+    clock = FakeClock(BEGIN_US)
+    guard = Guard(rules_from_bytes((RULES % (1, "60s")).encode()), url, clock=clock)
+    edit(guard, "1s")
+    for _ in range(2):
+        verdict = guard.check(asked("bob"))
+        assert verdict, "the one before was released"
+        assert verdict.decisions[0].reset_after == 60
+        guard.release(verdict)
+    guard.close()
+
+
 def test_held_slots_are_renewed_at_the_pace_of_the_new_hold() -> None:
     guard = Guard(rules_from_bytes((RULES % (1, "60s")).encode()), "memory://")
     verdict = guard.check(asked("bob"))

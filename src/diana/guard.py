@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from datetime import datetime
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Self
 
 from diana.core.contracts import Client, Clock, Observer, Store
 from diana.core.division import Share
+from diana.core.errors import ConfigError, shown
 from diana.core.exchange import adrive, drive
 from diana.core.policy import Policy
 from diana.core.request import Request
-from diana.core.terms import Override
 from diana.core.verdict import Verdict
 from diana.judging.judge import Judge
+from diana.judging.override_arguments import override_from_arguments
 from diana.places import Held, aflush, flush
 from diana.queueing import CheckAgain, Line, line_of_denial, until_place
 from diana.shedding.activity import ProcessActivity
 from diana.shedding.gauge import GaugeState
 from diana.sources.following.live import LiveRules
 from diana.sources.following.problems import Problem
+from diana.sources.rules import load_rules
 from diana.stores import asynchronous
 from diana.stores.later import LaterInLoop, LaterInThread
 from diana.waiting import Queue, Sleep, TaskTicket, ThreadTicket, Timer
@@ -41,6 +44,8 @@ class _PolicyGuard:
         clock: Clock | None = None,
         observers: Sequence[str | Observer] = (),
     ) -> None:
+        if not isinstance(policy, Policy):
+            raise ConfigError(_no_policy(type(self).__name__, policy))
         self._begin(Judge(policy, store, clock, observers, local_store))
 
     def _begin(self, judge: Judge) -> None:
@@ -52,14 +57,30 @@ class _PolicyGuard:
     @classmethod
     def from_file(
         cls,
-        path: str | Path,
+        path: str | Path | Mapping[str, Any],
         store: str | Store | Client | None = None,
         *,
         local_store: str | Store | None = None,
         clock: Clock | None = None,
         observers: Sequence[str | Observer] = (),
     ) -> Self:
-        """The rules of a file or a URL, and every change of them; `store` and `local_store` win over the file's."""
+        """The rules of a file or a URL, and every change of them; `store` and `local_store` win over the file's.
+
+        A mapping holds the rules themselves: they do not change.
+        """
+        if isinstance(path, Mapping):
+            policy = load_rules(path)
+            if policy.settings.rules_from is not None:
+                raise ConfigError(
+                    "rules_from must stand in a file, whose changes are followed (got a mapping); "
+                    f'write {cls.__name__}.from_file("diana.yaml")'
+                )
+            return cls(policy, store, local_store=local_store, clock=clock, observers=observers)
+        if not isinstance(path, str | Path):
+            raise ConfigError(
+                f"rules must be the path of a file, a URL or a mapping (got {shown(path)}); "
+                f'write {cls.__name__}.from_file("diana.yaml")'
+            )
         live = LiveRules(path)
         try:
             guard = cls(
@@ -79,6 +100,17 @@ class _PolicyGuard:
         made = cls.__new__(cls)
         made._begin(guard._judge.beside(policy))
         return made
+
+    def _accept_rules_if(self, check: Callable[[Policy], None]) -> None:
+        """`check` raises ConfigError for rules that cannot be used here: now, and after each edit, which then is refused."""
+        check(self._judge.policy)
+        self._judge.accept = check
+
+    def _abandon(self) -> None:
+        """Close what was opened, before any request was checked."""
+        self._stop_following()
+        for store in self._judge.owned:
+            store.close()
 
     @property
     def is_observed(self) -> bool:
@@ -128,11 +160,10 @@ class _PolicyGuard:
         *,
         rpu: int,
         burst: int | None = None,
-        until: float | None = None,
+        until: float | datetime | None = None,
     ) -> None:
-        """Other numbers for one value of a rule's actor, in this process, until a moment in seconds since the epoch."""
-        until_us = None if until is None else int(until * 1_000_000)
-        self._judge.override(rule, value, Override(rpu, burst, until_us))
+        """Other numbers for one value of a rule's actor, in this process, until a moment in seconds since the epoch or with a timezone."""
+        self._judge.override(rule, value, override_from_arguments(rpu, burst, until))
 
     def remove_override(self, rule: str, value: str) -> None:
         """The rule's own numbers hold again. One of the rules file or of the store stays."""
@@ -177,6 +208,15 @@ class _PolicyGuard:
     def function_errors(self) -> int:
         """How often a function of `policy.with_functions` failed; such requests are decided without it."""
         return self._judge.function_errors
+
+
+def _no_policy(guard: str, value: object) -> str:
+    got, write = shown(value), f'{guard}.from_file("diana.yaml")'
+    if isinstance(value, str | Path):
+        got, write = shown(str(value)), f"{guard}.from_file({str(value)!r})"
+    elif isinstance(value, Mapping):
+        got, write = "a mapping", f"{guard}(load_rules(...)) with the mapping in it"
+    return f"{guard}: policy must be a Policy (got {got}); write {write}"
 
 
 class Guard(_PolicyGuard):

@@ -28,6 +28,7 @@ from diana.places import (
 )
 from diana.stores import asynchronous, open_store, refund_verb
 from diana.stores.cancelled import decide_though_cancelled
+from diana.stores.zero import ZeroStore
 from diana.waiting import (
     LimiterCall,
     Lines,
@@ -74,6 +75,8 @@ class _Limits:
                 raise ConfigError("others count in this store too; give the limit a name=")
             named = f"{getattr(self.store, 'namespace', NAMESPACE)}:{escaped(name or 'limit')}"
             self.meters = _meters(spelling, algo, burst, named, when_down, options)
+            if any(meter.denies_all for meter in self.meters):
+                self.store = ZeroStore(self.store)
         except ConfigError:
             if self.owned:
                 self.store.close()

@@ -22,7 +22,7 @@ from math import inf
 from threading import Lock
 
 from diana.core.contracts import Clock
-from diana.core.errors import ConfigError
+from diana.core.errors import ConfigError, shown
 from diana.waiting import Timer, checked_seconds
 
 SMALLEST = 1e-9
@@ -179,5 +179,5 @@ def _positive(name: str, value: float, smallest: float = SMALLEST) -> float:
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if not number or not (smallest <= value <= LARGEST or value == smallest):
         words = f"above 0, at least {SMALLEST:g} and" if smallest else "from 0,"
-        raise ConfigError(f"{name} is {value!r}; write a number {words} at most 10**12")
+        raise ConfigError(f"{name} is {shown(value)}; write a number {words} at most 10**12")
     return float(value)

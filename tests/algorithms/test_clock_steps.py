@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from diana.core.charge import charged_at
 from diana.core.contracts import State
-from diana.core.decision import UNKNOWN
+from diana.core.decision import UNKNOWN, Decision, Outcome
 from diana.core.limit import Limit
 from diana.core.meter import Meter, meter_from_limit
 from diana.core.plugins import algorithms
@@ -78,6 +79,21 @@ def test_far_ahead_is_stamped_anew_once_with_its_counts(code: str) -> None:
     again, later = some.algorithm.decide(stamped, some.params, 1, now + 10_000)
     assert again is stamped
     assert wait_us(later) == wait_us(outcome) - 10_000
+
+
+@pytest.mark.parametrize("code", algorithms())
+@pytest.mark.parametrize("back_us", [1, 500_000, 10 * SECOND_US])
+def test_emptied_by_a_refund_it_is_as_good_as_new_when_the_clock_is_set_back(
+    code: str, back_us: int
+) -> None:
+    some = meter(code)
+    decide, algorithm = some.algorithm.decide, some.algorithm
+    state, outcome = decide(None, some.params, 10, BEGIN_US)
+    at = charged_at(some, Decision(Outcome(*outcome), some.params.limit, "k", 10, BEGIN_US))
+    assert state is not None
+    emptied = algorithm.refund(state, some.params, 10, at, BEGIN_US)
+    back = BEGIN_US - back_us
+    assert decide(emptied, some.params, 3, back)[1] == decide(None, some.params, 3, back)[1]
 
 
 @pytest.mark.parametrize("code", algorithms())

@@ -9,7 +9,7 @@ from click.testing import CliRunner, Result
 from diana.cli.main import diana
 
 GOOD = "url: /\nrules: [{unit: second, rpu: 10}]\n"
-WRONG = "url: /\nrules: [{unit: w, rpu: 0}]\n"
+WRONG = "url: /\nrules: [{unit: w, rpu: -1}]\n"
 DEFAULT_STATUS = (
     "denied requests get 503 Service Unavailable, the default: to load balancers and monitors it may look like a broken server; "
     "write response: {status: 429} to tell clients to slow down"
@@ -38,7 +38,7 @@ def test_every_mistake_is_told_with_its_place(tmp_path: Path) -> None:
         f"{tmp_path}/good: 1 rule",
         f"{tmp_path}/wrong:2:16: rules[0].unit: 'w' is no duration; write second, minute, hour, day, "
         "or a number with ms, s, m, h or d such as 30s or 5m",
-        f"{tmp_path}/wrong:2:24: rules[0].rpu: '0' is no whole number from 1; write digits such as 10",
+        f"{tmp_path}/wrong:2:24: rules[0].rpu: '-1' is no whole number from 0; write digits such as 10",
         f"{tmp_path}/wrong: 2 mistakes",
         DEFAULT_STATUS,
     ]
@@ -77,6 +77,28 @@ def test_a_warning_is_no_mistake_unless_strict(
     assert "suspicious: 1 rule, 1 warning\n" in result.output
 
 
+@pytest.mark.parametrize(("options", "code"), [([], 0), (["--strict"], 1)])
+def test_a_method_that_is_none_is_warned_of(tmp_path: Path, options: list[str], code: int) -> None:
+    result = check(tmp_path, *options, typo=GOOD.replace("rules", "methods: [GTE]\nrules"))
+    assert result.exit_code == code
+    assert (
+        "typo:2:11: warning: methods[0]: 'GTE' is no registered method of HTTP; did you mean GET?\n"
+        in result.output
+    )
+
+
+def test_a_warning_about_a_folder_names_the_file_and_its_line(tmp_path: Path) -> None:
+    folder = tmp_path / "rules.d"
+    folder.mkdir()
+    (folder / "a.yaml").write_text(GOOD)
+    (folder / "b.yaml").write_text(GOOD.replace("url: /", "url: /b\nmethods: GTE"))
+    result = CliRunner().invoke(diana, ["check", str(folder)])
+    assert f"{folder}/b.yaml:2:10: warning: [1].methods: 'GTE'" in result.output
+    result = CliRunner().invoke(diana, ["check", "--format", "json", str(folder)])
+    ((warning,),) = [report["warnings"] for report in json.loads(result.output)]
+    assert (warning["file"], warning["line"]) == (f"{folder}/b.yaml", 2)
+
+
 def test_as_json(tmp_path: Path) -> None:
     result = check(tmp_path, "--format", "json", wrong=WRONG)
     (report,) = json.loads(result.output)
@@ -85,7 +107,7 @@ def test_as_json(tmp_path: Path) -> None:
         "line": 2,
         "column": 24,
         "path": "rules[0].rpu",
-        "message": "'0' is no whole number from 1; write digits such as 10",
+        "message": "'-1' is no whole number from 0; write digits such as 10",
     }
 
 

@@ -171,6 +171,17 @@ def test_entries_that_have_ended_are_swept_away(redis7: Server, guard: Guard) ->
         (["peek", "{url}", NAME, "a", "b"], 2, "'b' is one VALUE too many"),
         (["override", "{url}", NAME, "a"], 2, "write --rpu N, or --remove"),
         (["override", "{url}", NAME, "a", "--rpu", "5", "--for", "soon"], 2, "is no duration"),
+        (["override", "{url}", NAME, "a", "--rpu", "5", "--for", "inf"], 2, "'inf' is no duration"),
+        (["override", "{url}", NAME, "a", "--rpu", "nan"], 2, "'nan' is not a valid integer"),
+        (["override", "{url}", NAME, "a", "--rpu", "5.0"], 2, "'5.0' is not a valid integer"),
+        (["override", "{url}", NAME, "a", "--rpu", "-1"], 2, "-1 is not in the range"),
+        (["override", "{url}", NAME, "a", "--rpu", "9" * 13], 2, "is not in the range"),
+        (["override", "{url}", NAME, "a", "--rpu", "5", "--burst", "-1"], 2, "is not in the range"),
+        (
+            ["override", "{url}", NAME, "a", "--rpu", "5", "--burst", "9" * 13],
+            2,
+            "not in the range",
+        ),
         (["override", "{url}", NAME, "a", "--rpu", "5", "--burst", "2"], 1, "has no burst"),
         (["reset", "redis://127.0.0.1:1", NAME, "a"], 1, "refused"),
         (

@@ -128,7 +128,7 @@ def test_rules_that_cannot_be_used_are_told_with_their_mistakes(tmp_path: Path) 
     file.write_text("url: /\nrules: [{unit: second, rpu: ten}]\n")
     answer = run("demo", "--rules", str(file))
     assert answer.returncode == 1
-    assert "rules.yaml:2:29: rules[0].rpu: 'ten' is no whole number from 1" in answer.stderr
+    assert "rules.yaml:2:29: rules[0].rpu: 'ten' is no whole number from 0" in answer.stderr
 
 
 @pytest.mark.parametrize(

@@ -94,3 +94,20 @@ def test_completion_is_for_diana(shell: str) -> None:
     result = CliRunner().invoke(diana, ["completion", shell])
     assert result.exit_code == 0
     assert "_DIANA_COMPLETE" in result.output
+
+
+def test_a_limit_of_zero(tmp_path: Path) -> None:
+    file = tmp_path / "zero.yaml"
+    file.write_text("url: /\nrules: [{name: closed, unit: second, rpu: 0}]\n")
+    result = CliRunner().invoke(diana, ["explain", str(file), "GET", "/"])
+    assert "│     limit   0/second, token bucket: every request is denied\n" in result.output
+    assert "╰─▶ is denied\n" in result.output
+
+
+def test_a_method_that_is_none_is_told_beside_the_answer(tmp_path: Path) -> None:
+    result = explain(tmp_path, "GTE", "/orders")
+    assert result.exit_code == 0
+    assert result.stderr == (
+        "warning: METHOD: 'GTE' is no registered method of HTTP; did you mean GET?\n"
+    )
+    assert explain(tmp_path, "PROPFIND", "/orders").stderr == ""

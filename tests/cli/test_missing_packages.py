@@ -38,14 +38,16 @@ SHED = "limits: []\nshed: default\n"
 REDIS = "redis://127.0.0.1:1"
 EXTRA_OF_LINE = {
     "check rules.yaml": None,
+    "check --connect store.yaml": "redis",
     "explain rules.yaml GET /": None,
+    "explain store.yaml GET /": "redis",
     "diff rules.yaml rules.yaml": None,
     "pull rules.yaml": None,
     "completion bash": None,
     "zone --help": None,
     "export nginx rules.yaml -o folder": None,
     f"export nginx rules.yaml -o folder --store {REDIS}": None,
-    "import nginx nginx.conf": "nginx",
+    "import nginx nginx.conf": None,
     f"nodes {REDIS}": "redis",
     f"peek {REDIS} addresses 1.2.3.4": "redis",
     f"reset {REDIS} addresses 1.2.3.4": "redis",
@@ -73,7 +75,9 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, str, 
         f"store: {REDIS}\nlimits: [{{{PLAIN.replace(chr(10), ', ')}}}]\n"
     )
     (folder / "shed.yaml").write_text(SHED)
-    (folder / "nginx.conf").write_text("http { }")
+    (folder / "nginx.conf").write_text(
+        "limit_req_zone $host zone=a:1m rate=1r/s; limit_req zone=a;"
+    )
     lines = [line.split() for line in EXTRA_OF_LINE]
     ran = subprocess.run(
         [sys.executable, "-c", RUN, json.dumps(sorted(EXTRAS)), json.dumps(lines)],
@@ -94,6 +98,51 @@ def test_a_verb_works_or_names_the_extra(line: str, said: dict[str, tuple[int, s
     else:
         assert code == 1, output
         assert f"pip install 'diana-limiter[{extra}]'" in output
+
+
+LIBRARY = """
+import sys
+
+sys.modules.update(dict.fromkeys(sys.argv[1:]))  # None: not installed
+
+from diana import DianaError, Guard, Limiter, load_rules
+from diana.testing import algorithm_laws, store_contract
+from diana.stores.memory import MemoryStore
+from diana.algorithms.window import window
+
+RULES = {"url": "/", "rules": [{"unit": "minute", "rpu": 5}]}
+SHED = {"limits": [RULES]}
+
+for what, use in {
+    "redis": lambda: Limiter("1/minute", store="redis://localhost", name="a"),
+    "redis rules": lambda: Guard.from_file("redis://localhost/0"),
+    "zookeeper": lambda: Guard.from_file("zookeeper://localhost:2181/rules"),
+    "prometheus": lambda: Guard(load_rules(RULES), observers=["prometheus"]),
+    "shed": lambda: load_rules({**SHED, "shed": "default"}),
+    "redis_length": lambda: load_rules({**SHED, "shed": [{"factor": "redis_length"}]}),
+    "testing": lambda: algorithm_laws(window),
+    "testing of stores": lambda: store_contract(MemoryStore),
+}.items():
+    try:
+        use()
+    except DianaError as error:
+        print(what, "|", error)
+"""
+EXTRA_OF_USE = {
+    "redis": "redis", "redis rules": "redis", "zookeeper": "zookeeper", "prometheus": "prometheus", "shed": "shed",
+    "redis_length": "redis", "testing": "testing", "testing of stores": "testing",
+}  # fmt: skip
+
+
+def test_the_library_names_the_extra_too() -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", LIBRARY, *sorted(EXTRAS), "hypothesis"],
+        capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    said = dict(line.split(" | ") for line in ran.stdout.splitlines())
+    for use, extra in EXTRA_OF_USE.items():
+        assert f"pip install 'diana-limiter[{extra}]'" in said[use], said
 
 
 def test_every_optional_package_has_an_extra() -> None:

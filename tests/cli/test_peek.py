@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +14,12 @@ from click.testing import CliRunner, Result
 
 from diana import Guard, Request
 from diana.cli.main import diana
+from diana.core.terms import Override
+from diana.middleware.route import RouteLimit
+from diana.stores.redis.background.overrides import write_override
+from diana.stores.redis.connection.budget import Budget
+from diana.stores.redis.connection.topology import find_server
+from diana.stores.redis.url import address_from_url
 from tests.servers.server import Server
 from tests.servers.waiting import until
 from tests.stores.shared.zones import zone_name
@@ -162,6 +169,15 @@ def test_a_look_costs_what_the_rule_costs(redis7: Server, guard: Guard, source: 
     assert told("peek", *arguments)["reset_after"] == 0
 
 
+def test_an_override_under_which_the_cost_never_passes_is_refused(
+    redis7: Server, guard: Guard, source: list[str]
+) -> None:
+    result = run("override", redis7.url, "dear", "bob", *source, "--rpu", "1")
+    assert result.exit_code == 1
+    assert "the rule's cost 2 can never pass: the most is 1; write more" in result.output
+    assert not redis7.ask("EXISTS", "shop:{overrides}")
+
+
 def test_overrides_of_the_rules_file(redis7: Server, guard: Guard, source: list[str]) -> None:
     for _ in range(2):
         assert guard.check(request("alice"))
@@ -180,23 +196,82 @@ def test_overrides_of_the_rules_file(redis7: Server, guard: Guard, source: list[
 
 def test_rules_of_one_name(redis7: Server, guard: Guard, source: list[str]) -> None:
     guard.check(request("carol"))
-    for verb in ("peek", "reset", "unblock"):
-        result = run(verb, redis7.url, "twice", "carol", *source)
+    for verb in ("peek", "reset", "unblock", "override"):
+        numbers = ["--rpu", "9"] if verb == "override" else []
+        result = run(verb, redis7.url, "twice", "carol", *source, *numbers)
         assert result.exit_code == 2, result.output
-        assert "2 rules have the name 'twice'; choose one\n" in result.output
-        assert "  --unit minute: 100/minute by account, TB, global for /api\n" in result.output
-        assert "  --unit hour: 200/hour by account, TB, global for /api\n" in result.output
+        assert "2 rules have the name 'twice'; write one of\n" in result.output
+        listed = result.output.splitlines()
+        assert (
+            "  'twice (minute)', or twice --unit minute: 100/minute by account, TB, global, for /api"
+            in listed
+        )
+        assert (
+            "  'twice (hour)', or twice --unit hour: 200/hour by account, TB, global, for /api"
+            in listed
+        )
     by_minute = ["peek", redis7.url, "twice", "carol", *source, "--unit", "60s"]
     assert "limit   100/minute\n" in said(*by_minute)
     assert "limit   200/hour\n" in said(*by_minute[:-1], "hour")
     none = run(*by_minute[:-1], "day")
     assert none.exit_code == 2
     assert "no rule 'twice' has --unit day; there is\n" in none.output
-    override = run(
-        "override", redis7.url, "twice", "carol", "--rpu", "9", *source, "--unit", "hour"
-    )
-    assert override.exit_code == 2
-    assert "an override is by the rule's name, and 2 rules have the name 'twice'" in override.output
+
+
+def test_rules_of_one_name_by_the_name_that_metrics_use(
+    redis7: Server, guard: Guard, source: list[str]
+) -> None:
+    guard.check(request("carol"))
+    by_hour = [redis7.url, "twice (hour)", "carol", *source]
+    text = said("peek", *by_hour)
+    assert "rule    twice (hour), by account, for /api\n" in text
+    assert "limit   200/hour\nsays    ✓ 199 of 200 left\n" in text
+    assert told("peek", *by_hour)["rule"] == "twice (hour)"
+    assert said("reset", *by_hour) == "twice (hour): forgotten\n"
+    assert "✓ 99 of 100 left" in said("peek", redis7.url, "twice (minute)", "carol", *source)
+    assert "twice (hour): 9/hour for carol" in said("override", *by_hour, "--rpu", "9")
+    carol = request("carol")
+    until(lambda: [one.limit for one in guard.peek(carol).decisions][2:] == [100, 9], "it is heard")
+    assert "limit   9/hour, an override\n" in said("peek", *by_hour)
+    assert "limit   100/minute\n" in said("peek", redis7.url, "twice (minute)", "carol", *source)
+    assert said("override", *by_hour, "--remove") == "twice (hour): removed\n"
+    assert said("override", *by_hour, "--remove") == "twice (hour): there was no override\n"
+    until(lambda: [one.limit for one in guard.peek(carol).decisions][2:] == [100, 200], "again")
+
+
+def test_an_override_under_a_name_that_became_shared_can_be_removed(
+    redis7: Server, guard: Guard, source: list[str]
+) -> None:
+    carol, by_hour = request("carol"), [redis7.url, "twice (hour)", "carol", *source]
+    key = told("peek", *by_hour)["key"]
+    with find_server(address_from_url(redis7.url), b"x") as server:
+        server.exchange(write_override("shop", "twice", key, Override(9)), Budget(10))
+    until(lambda: [one.limit for one in guard.peek(carol).decisions][2:] == [9, 9], "it is heard")
+    assert "limit   9/hour, an override\n" in said("peek", *by_hour)
+    assert said("override", *by_hour, "--remove") == "twice (hour): removed\n"
+    assert "limit   200/hour\n" in said("peek", *by_hour)
+
+
+def test_limits_of_routes_are_found_by_what_clients_see(redis7: Server) -> None:
+    redis7.ask("FLUSHALL")
+    url = f"{redis7.url}?budget=10s"
+    views = [RouteLimit("5/minute", counter=f"app.{view}", store=url) for view in ("a", "b")]
+    for view in views:
+        assert view.check(request(), None, {}).denial is None
+    until(lambda: len(redis7.ask("KEYS", "diana:rule:*")) == 2, "both are published")
+    result = run("peek", redis7.url, "5/minute by ip", "203.0.113.9")
+    assert result.exit_code == 2, result.output
+    for name in ("app.a", "app.b"):
+        assert f"  '{name}: 5/minute by ip': 5/minute by ip, TB, global, for /\n" in result.output
+    text = said("peek", redis7.url, "app.a: 5/minute by ip", "203.0.113.9")
+    assert "rule    app.a: 5/minute by ip, by ip" in text
+    assert "✓ 4 of 5 left" in text
+    asyncio.run(_close(views))
+
+
+async def _close(views: list[RouteLimit]) -> None:
+    for view in views:
+        await view.guard.close()
 
 
 def test_what_is_left_after_no_request(redis7: Server, guard: Guard, source: list[str]) -> None:
@@ -333,3 +408,48 @@ def test_where_no_command_can_look(redis7: Server, tmp_path: Path) -> None:
     )
     assert "there is no zone nosuch" in run("peek", "shared://nosuch", "here", *rules).output
     assert "is no URL" in run("peek", "localhost:6379", "here").output
+
+
+@pytest.mark.parametrize("with_file", [False, True])
+def test_limits_of_zero(redis7: Server, tmp_path: Path, with_file: bool) -> None:
+    rules = tmp_path / "zero.yaml"
+    rules.write_text(
+        """
+        identity: {account: header X-Account-Id, tier: header X-Tier, trust_tier: true}
+        limits: [{url: /, rules: [{name: plan, actor: account, unit: hour, rpu: {free: 0, pro: 6, else: 0}, scope: global}]}]
+        """
+    )
+    with counting(redis7, rules) as guard:
+        assert guard.check(request(tier="pro", path="/"))
+        assert not guard.check(request(tier="free", path="/"))
+        until(lambda: redis7.ask("KEYS", "diana:rule:*"), "the rule is published")
+        more = ["--rules", str(rules)] if with_file else []
+        pro = told("peek", redis7.url, "plan", "bob", "--tier", "pro", *more)
+        assert (pro["limit"], pro["remaining"]) == ("6/hour", 5)
+        for tier in ("free", "else"):
+            zero = told("peek", redis7.url, "plan", "bob", "--tier", tier, *more)
+            assert (zero["limit"], zero["allowed"], zero["retry_after"]) == ("0/hour", False, None)
+            shown = said("peek", redis7.url, "plan", "bob", "--tier", tier, *more)
+            assert "✗ denied, always: the limit is 0" in shown
+            result = run("unblock", redis7.url, "plan", "bob", "--tier", tier, *more)
+            assert result.exit_code == 1
+            assert "its limit for this client is 0" in result.output
+        assert "forgotten" in said("reset", redis7.url, "plan", "bob", *more)
+        assert "0/hour for bob" in said("override", redis7.url, "plan", "bob", "--rpu", "0", *more)
+        until(lambda: not guard.check(request(tier="pro", path="/")), "the override is known")
+        assert "an override" in said("peek", redis7.url, "plan", "bob", *more)
+
+
+def test_a_rule_of_zero_in_a_zone_is_reset(tmp_path: Path) -> None:
+    rules = tmp_path / "zero.yaml"
+    with zone_name() as name:
+        for rpu in (5, 0):
+            rules.write_text(
+                f"{{url: /, rules: [{{name: one, actor: account, unit: hour, rpu: {rpu}}}]}}"
+            )
+            guard = Guard.from_file(rules, local_store=f"shared://{name}?size=4m")
+            assert bool(guard.check(request())) is (rpu > 0)
+            guard.close()
+        arguments = (f"shared://{name}", "one", "bob", "--rules", str(rules))
+        assert told("peek", *arguments)["allowed"] is False
+        assert "forgotten" in said("reset", *arguments)

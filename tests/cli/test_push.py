@@ -123,7 +123,7 @@ def test_what_is_there_already_is_not_published_again(url: str, old: str) -> Non
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("url: /\nrules: [{unit: second, rpu: 0}]\n", ":2:29: rules[0].rpu: '0' is no whole"),
+        ("url: /\nrules: [{unit: second, rpu: -1}]\n", ":2:29: rules[0].rpu: '-1' is no whole"),
         ("limits: []\n", ":1:9: limits: the list is empty"),
         (f"store: redis://elsewhere\n{OLD}", ":1:1: store: store is a setting; a remote document"),
         (f"rules_from: http://x\n{OLD}", ":1:1: rules_from: rules_from is a setting"),

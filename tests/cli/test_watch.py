@@ -75,8 +75,8 @@ def test_changes_and_problems_as_they_come(server: Server) -> None:
         watch.until_said("1 rule, version")
         publish(server, TEXT % 20)
         watch.until_said("~ all of it: rpu 10 → 20")
-        publish(server, TEXT % 0)
-        watch.until_said(":2:46: rules[0].rpu: '0' is no whole number from 1")
+        publish(server, TEXT % -1)
+        watch.until_said(":2:46: rules[0].rpu: '-1' is no whole number from 0")
         publish(server, TEXT % 30)
         watch.until_said("~ all of it: rpu 20 → 30")
         assert watch.ended() == 0

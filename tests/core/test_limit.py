@@ -35,7 +35,7 @@ def test_spellings(spelling: str, limit: Limit) -> None:
 @pytest.mark.parametrize(
     "spelling",
     [
-        "5/w", "10/month", "0/second", "-1/minute", "1e3/s", "5/ second/2", "", "5", "/second", "5/", "5/s", "5/m", "5 second",
+        "5/w", "10/month", "0 at once", "-1/minute", "1e3/s", "5/ second/2", "", "5", "/second", "5/", "5/s", "5/m", "5 second",
         "5.0/second", "٥/second", "5/0s", "1_000/second", "5/-1s", "5/1.5s", "5/second;", "5/secondly",
         "5/seconds", "9999999999999999/second",
         "5/5", "five/second", "5//second", "5/99999d", "1000000000001/day",
@@ -92,7 +92,8 @@ def test_a_limit_gets_it_too(limit: str, meant: str) -> None:
     ("written", "meant"),
     [
         ("token-bucket", "token bucket"), ("token_bucket", "token bucket"), ("tokenbucket", "token bucket"),
-        ("leakybucket", "leaky bucket"), ("sliding-window", "sliding window"), ("fixed window", "window"), ("windows", "window"),
+        ("leakybucket", "leaky bucket"), ("sliding-window", "sliding window"), ("windows", "window"),
+        ("fixed-windows", r"fixed window \(W\)"),
     ],
 )  # fmt: skip
 def test_an_algorithm_gets_the_spelling_that_was_meant(written: str, meant: str) -> None:
@@ -137,7 +138,7 @@ def test_a_limit_reads_as_it_is_written() -> None:
         ({"algo": "LB", "max_wait": 2}, "max_wait is 2; write a duration such as 2s"),
         ({"algo": "LB", "delay": -1}, "delay is -1"),
         ({"algo": "LB", "burst": 100, "max_wait": "1s"}, "write a burst of at most 10"),
-        ({"store": "memory"}, "'memory' is no store; write a URL such as memory://"),
+        ({"store": "memory"}, "store must be a URL with a scheme (got 'memory'); write memory://"),
         ({"store": "memory://?max_keys=lots"}, "write memory:// or memory://?max_keys=N"),
         ({"store": "memory://?keys=5"}, "write memory:// or memory://?max_keys=N"),
         ({"store": "memory://?max_keys=0"}, "max_keys is 0; write a whole number from 1"),

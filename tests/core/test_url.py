@@ -41,6 +41,9 @@ def covered(url: Url, path: str) -> bool:
         ("/{a}/x/{b_2-c}", "/{a}/x/{b_2-c}", (None, "x", None), (("a", 0), ("b_2-c", 2))),
         ("/*/a/*", "/*/a/*", (None, "a", None), ()),
         ("/*/{x}", "/*/{x}", (None, None), (("x", 1),)),
+        ("/%2A/*", "/%2A/*", ("*", None), ()),
+        ("/%7bx%7D/{x}", "/%7Bx%7D/{x}", ("{x}", None), (("x", 1),)),
+        ("/a%2Ab", "/a%2Ab", ("a*b",), ()),
     ],
 )
 def test_urls_are_canonical_like_paths(
@@ -57,7 +60,7 @@ def test_urls_are_canonical_like_paths(
     [
         "", "a", "*", "{x}", "http://a/b", "/a?b", "/a#b", "/a*", "/*a", "/**", "/a{b}", "/{a}b", "/{}", "/{1}",
         "/{a b}", "/{a", "/a}", "/{a}/{a}",
-        "/a%2A",
+        "/a*%2A",
     ],
 )  # fmt: skip
 def test_what_is_no_url_is_an_error(spelling: str) -> None:

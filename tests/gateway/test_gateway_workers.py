@@ -236,6 +236,11 @@ def test_a_signed_request_passes_once_through_all_workers(
     request = get("/", *(f"{name}: {value}" for name, value in signed.items()))
     statuses = Counter(status_of(ask(gateway.port, request, SECONDS)) for _ in range(30))
     assert statuses == {200: 1, 401: 29}
+    before = gateway.workers()
+    gateway.process.send_signal(signal.SIGHUP)
+    until(lambda: len(gateway.workers() - before) == 3, "all of them are replaced", within=SECONDS)
+    after = Counter(status_of(ask(gateway.port, request, SECONDS)) for _ in range(9))
+    assert after == {401: 9}
     options = ["--sample", "--rules", str(rules), "--workers", "3", "--local-store", "memory://"]
     alone = subprocess.run(
         [sys.executable, "-m", "diana", "gateway", "--bind", "127.0.0.1:0", *options],

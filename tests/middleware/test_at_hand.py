@@ -45,6 +45,7 @@ def test_the_verdict_is_in_the_scope() -> None:
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         found.append(scope["diana"])
+        assert scope["diana.verdict"] is scope["diana"]
         await hello(scope, receive, send)
 
     limited = Asgi(app, ONE_A_MINUTE, clock=FakeClock())
@@ -52,7 +53,8 @@ def test_the_verdict_is_in_the_scope() -> None:
 
     async def around(scope: Any, receive: Any, send: Any) -> None:
         await limited(scope, receive, send)
-        outside.append(scope["diana"])
+        outside.append(scope["diana.verdict"])
+        assert scope["diana.verdict"] is scope["diana"]
 
     assert [ask(around).status for _ in range(2)] == [200, 503]
     assert [verdict.allowed for verdict in found] == [True]

@@ -71,6 +71,13 @@ def test_each_function_view_counts_by_itself(handler: Any) -> None:
     assert statuses(asked, "/search", "/search", "/login", "/search") == [200, 200, 200, 429]
 
 
+def test_a_client_on_a_deny_list_is_forbidden() -> None:
+    barred = rate_limit("2/minute", deny={"ip": ["203.0.113.0/24"]})
+    answer = site(path("items", view_with(barred)))("/items")
+    assert (answer.status, answer.header("cache-control")) == (403, "no-store")
+    assert answer.header("retry-after") is None
+
+
 def test_each_view_counts_by_itself_under_default_throttles(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -55,10 +55,16 @@ def test_requests_over_the_limit_never_reach_the_app() -> None:
     assert reached == ["/a", "/b"]
 
 
-def test_it_keeps_to_the_standard() -> None:
+@pytest.mark.parametrize("observers", [[], [lambda request, verdict: None]], ids=["", "observed"])
+@pytest.mark.parametrize(
+    "more", ["", ", charge_on: [2xx]"], ids=["charged at once", "charged by status"]
+)
+@pytest.mark.parametrize("slots", ["", ", {name: slots, algo: C, most: 9}"], ids=["", "slots"])
+def test_it_keeps_to_the_standard(observers: Any, more: str, slots: str) -> None:
     """The standard library's checker raises where an app or a server does not."""
     checked: Any = validator
-    some = checked(limited(TWO_A_MINUTE, checked(hello)))
+    rules = f"url: /\nrules: [{{name: you, actor: ip, unit: minute, rpu: 2{more}}}{slots}]"
+    some = checked(limited(rules, checked(hello), observers=observers))
     started: list[str] = []
 
     def start_response(status: str, headers: Any, exc_info: Any = None) -> Any:

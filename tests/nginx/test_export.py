@@ -8,7 +8,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
 from diana.cli.main import diana
 from diana.core.errors import ConfigError
@@ -44,6 +44,7 @@ OBEYED = {
     "overrides": "{acme: {rpu: 9}}",
     "allow": "{header X-Token: [secret]}",
     "only": "{ip: [10.0.0.0/8]}",
+    "deny": "{header X-Token: [stolen]}",
 }
 """A value of each field that nginx obeys, other than the default."""
 REFUSED = {"charge_on": "[401]", "scope": "leased", "algo": "SL"}
@@ -59,7 +60,7 @@ NEEDS = {
     "drop": "scope: global",
     "overrides": "actor: account",
 }
-FIELDS = sorted({*rule_fields(), "overrides", "allow", "only"})
+FIELDS = sorted({*rule_fields(), "overrides", "allow", "only", "deny"})
 
 
 def exported(rules: str, folder: Path, identity: str = "") -> str:
@@ -130,7 +131,7 @@ def test_all_reasons_are_told_at_once_and_nothing_is_written(tmp_path: Path) -> 
 def test_secrets_are_digests_and_the_password_is_for_the_master_only(tmp_path: Path) -> None:
     file = tmp_path / "diana.yaml"
     file.write_text(
-        "store: redis://me:hidden@127.0.0.1/3\nlimits: [{url: /, rules: [{unit: second, rpu: 1, actor: account, scope: global, "
+        "store: redis://me:s3cr3t@127.0.0.1/3\nlimits: [{url: /, rules: [{unit: second, rpu: 1, actor: account, scope: global, "
         "allow: {header X-Token: [classified]}, overrides: {confidential: {rpu: 9}}}]}]"
     )
     out = tmp_path / "out"
@@ -140,9 +141,9 @@ def test_secrets_are_digests_and_the_password_is_for_the_master_only(tmp_path: P
     readable = [path for path in out.rglob("*") if path.is_file() and path.stat().st_mode & 0o44]
     text = "".join(path.read_text(encoding="utf-8", errors="replace") for path in readable)
     assert (out / "settings.json") not in readable
-    assert not any(word in text for word in ("classified", "confidential", "hidden"))
+    assert not any(word in text for word in ("classified", "confidential", "s3cr3t"))
     store = json.loads((out / "settings.json").read_text())["store"]
-    assert store["login"] == {"username": "me", "password": "hidden", "db": 3}
+    assert store["login"] == {"username": "me", "password": "s3cr3t", "db": 3}
 
 
 @pytest.mark.parametrize(
@@ -252,3 +253,32 @@ def _blocks(rules: str) -> list[dict[str, str]]:
 
     blocks: list[dict[str, str]] = yaml.safe_load(rules)["limits"]
     return blocks
+
+
+@pytest.mark.parametrize("memory", ["8k", "10m", "8192", "16M"])
+def test_memory_is_a_size_of_nginx(tmp_path: Path, memory: str) -> None:
+    done = exported_with_memory(tmp_path, memory)
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert f"lua_shared_dict diana_counters {memory};" in (
+        tmp_path / "out" / "diana.conf"
+    ).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    "memory",
+    ["1m; lua_code_cache off", "lots", "-5", "", "0", "8191", "7k", "1g", "1.5m", "10 m", "10m\n", "٣m", "9" * 20],
+)  # fmt: skip
+def test_memory_that_nginx_would_refuse_is_refused(tmp_path: Path, memory: str) -> None:
+    done = exported_with_memory(tmp_path, memory)
+    assert done.exit_code == 2
+    assert "must be a size of nginx" in done.stderr
+    assert not (tmp_path / "out").exists()
+    with pytest.raises(ConfigError, match="must be a size of nginx"):
+        export_nginx(load_rules(tmp_path / "diana.yaml"), None, tmp_path / "out", memory)
+
+
+def exported_with_memory(folder: Path, memory: str) -> Result:
+    file = folder / "diana.yaml"
+    file.write_text("url: /\nrules: [{unit: second, rpu: 10}]\n", encoding="utf-8")
+    line = ["export", "nginx", str(file), "-o", str(folder / "out"), "--memory", memory]
+    return CliRunner().invoke(diana, line)

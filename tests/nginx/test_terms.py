@@ -8,6 +8,9 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
+from diana import Guard, Request
+from diana.middleware.answer import Answers
+from diana.sources.rules import rules_from_bytes
 from tests.servers.limiting_nginx import LimitingNginx
 from tests.servers.programs import REDIS_7
 from tests.servers.server import Server
@@ -26,6 +29,20 @@ limits:
         rpu: {{free: 5, pro: 600, else: 7}}
         scope: global
         overrides: {{acme: {{rpu: 9}}, gone: {{rpu: 9, until: 2020-01-01}}, soon: {{rpu: 9, until: 2999-01-01}}}}
+  - url: /zero
+    rules:
+      - name: zero
+        actor: account
+        unit: day
+        rpu: {{free: 0, pro: 600, else: 7}}
+        algo: SW
+        scope: global
+        overrides: {{mallory: {{rpu: 0}}}}
+  - {{url: /closed, rules: [{{name: closed, unit: day, rpu: 0, burst: 3}}]}}
+  - {{url: /unseen, rules: [{{name: unseen, unit: day, rpu: 0, mode: shadow}}]}}
+  - url: /listed
+    deny: {{header X-Client: [bad]}}
+    rules: [{{name: listed, unit: day, rpu: 9, allow: {{header X-Client: [bad, good]}}}}]
   - {{url: /shadow, rules: [{{name: shadow, unit: day, rpu: 1, scope: global, mode: shadow}}]}}
   - {{url: /chance, rules: [{{name: chance, unit: day, rpu: 1, scope: global, drop: random}}]}}
   - {{url: /write, methods: [POST], rules: [{{name: write, unit: day, rpu: 1}}]}}
@@ -38,6 +55,57 @@ limits:
 def nginx(redis7: Server) -> Iterator[LimitingNginx]:
     with LimitingNginx(RULES.format(store=redis7.url), workers=2) as nginx:
         yield nginx
+
+
+@pytest.mark.parametrize(
+    ("path", "headers"),
+    [
+        ("/zero", {"X-Account-Id": "a", "X-Plan": "free"}),
+        ("/zero", {"X-Account-Id": "mallory", "X-Plan": "pro"}),
+        ("/closed", {}),
+    ],
+)
+def test_a_limit_of_zero_denies_every_request(
+    nginx: LimitingNginx, path: str, headers: dict[str, str]
+) -> None:
+    reply = httpx.get(f"{nginx.url}{path}", headers=headers, timeout=60)
+    assert reply.status_code == 503
+    assert "Retry-After" not in reply.headers
+    name = path.removeprefix("/")
+    assert reply.headers["RateLimit-Policy"] == f'"{name}";q=0;w=86400'
+    assert reply.headers["RateLimit"] == f'"{name}";r=0'
+    assert reply.json()["type"] == "about:blank"
+
+
+def test_beside_a_tier_of_zero_others_pass(nginx: LimitingNginx) -> None:
+    headers = {"X-Account-Id": "a", "X-Plan": "pro"}
+    reply = httpx.get(f"{nginx.url}/zero", headers=headers, timeout=60)
+    assert reply.headers["RateLimit-Policy"] == '"zero";q=600;w=86400'
+    assert httpx.get(f"{nginx.url}/unseen", timeout=60).status_code == 200
+
+
+@pytest.mark.parametrize("accept", ["application/json", "text/plain", "text/html"])
+def test_clients_on_a_deny_list_get_403(nginx: LimitingNginx, accept: str) -> None:
+    headers = {"X-Client": "bad", "Accept": accept}
+    reply = httpx.get(f"{nginx.url}/listed", headers=headers, timeout=60)
+    policy = rules_from_bytes(b"url: /\ndeny: {header X-Client: bad}\nrules: [{unit: day, rpu: 9}]")
+    request = Request("GET", "/", headers)
+    status, fields, body = Answers(policy).denial(Guard(policy).check(request))
+    assert (reply.status_code, reply.content) == (status, body)
+    told = {name.decode() for name, _ in fields}
+    assert told == {"cache-control", "content-type", "content-length"}
+    assert {name: reply.headers[name].encode() for name in told} == {
+        name.decode(): value for name, value in fields
+    }
+    assert not {"Retry-After", "RateLimit", "RateLimit-Policy"} & set(reply.headers)
+
+
+def test_nothing_is_counted_of_clients_on_a_deny_list(nginx: LimitingNginx) -> None:
+    left = []
+    for client in ("new", "bad", "bad", "good", "newer"):
+        reply = httpx.get(f"{nginx.url}/listed", headers={"X-Client": client}, timeout=60)
+        left.append(reply.headers.get("RateLimit", "")[:12])
+    assert left == ['"listed";r=8', "", "", "", '"listed";r=7']
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from diana.nginx.exporting import export_nginx
 from diana.sources.rules import load_rules
-from tests.servers.nginx import PROGRAM, STARTED
+from tests.servers.nginx import EXITED, PROGRAM, STARTED
 from tests.servers.ports import HOST
 from tests.servers.process import Process
 from tests.servers.waiting import until
@@ -74,13 +74,17 @@ class LimitingNginx(Process):
         export_nginx(policy, self._store or policy.settings.store, self.exported)
 
     def reload(self) -> None:
-        """Other workers take over; those that are there answer what they have and go."""
-        before = self._started()
+        """Other workers take over; those of before accept connections until they have exited."""
+        started, exited = self._started(), self._exited()
         os.kill(self.pid, signal.SIGHUP)
-        until(lambda: self._started() >= before + self._workers, "other workers start")
+        until(lambda: self._started() >= started + self._workers, "other workers start")
+        until(lambda: self._exited() >= exited + self._workers, "the workers of before exit")
 
     def _started(self) -> int:
         return self._log.read_bytes().count(STARTED)
+
+    def _exited(self) -> int:
+        return self._log.read_bytes().count(EXITED)
 
     def _is_ready(self) -> bool:
         return self._started() >= self._workers

@@ -32,6 +32,8 @@ http {{
 
 STARTED = b"start worker process "
 """It says so of each, once it is there; before the first it says `start worker processes`."""
+EXITED = b" exited with code "
+"""It logs so of each worker."""
 
 
 class Nginx(Process):

@@ -9,6 +9,7 @@ import pytest
 
 from diana import ConfigError, Guard, Policy, Request, load_rules
 from diana.core.limit import Limit
+from diana.sources.document.methods import KNOWN
 from diana.sources.rules import rules_from_bytes
 from diana.testing import FakeClock
 
@@ -292,6 +293,36 @@ def test_an_identity_that_the_file_says_is_not_warned_of() -> None:
     text = "limits: {url: /, rules: [{unit: second, rpu: 5, actor: account}]}\n"
     assert len(warned(text)) == 1
     assert warned(f"identity: {{account: cookie session}}\n{text}") == []
+
+
+@pytest.mark.parametrize(
+    ("written", "hint"),
+    [
+        ("GTE", "did you mean GET?"),
+        ("psot", "did you mean POST?"),
+        ("DELET", "did you mean DELETE?"),
+        ("PROP-FIND", "did you mean PROPFIND?"),
+        ("BREW", "write one such as GET or POST"),
+    ],
+)
+def test_a_method_that_no_request_has_is_warned_of_where_it_stands(written: str, hint: str) -> None:
+    text = f"url: /\nmethods: [PUT, {written}]\nrules: [{{unit: second, rpu: 5}}]\n"
+    (warning,) = rules(text).warnings
+    assert warning.message == f"{written.upper()!r} is no registered method of HTTP; {hint}"
+    assert warning.place[:] == (2, 16, "methods[1]")
+
+
+def test_a_single_unknown_method_is_warned_of_and_keeps_its_meaning() -> None:
+    policy = rules("url: /\nmethods: GTE\nrules: [{unit: second, rpu: 5}]\n")
+    assert [warning.place[:] for warning in policy.warnings] == [(2, 10, "methods")]
+    assert policy.rules[0].methods == frozenset(["GTE"])
+
+
+def test_methods_of_http_and_webdav_are_known() -> None:
+    known = sorted(KNOWN - {"HEAD"})
+    assert {"GET", "QUERY", "PROPFIND", "MKCALENDAR", "VERSION-CONTROL", "PURGE"} <= set(known)
+    text = f"url: /\nmethods: [{', '.join(known)}]\nrules: [{{unit: second, rpu: 5}}]\n"
+    assert warned(text) == []
 
 
 def test_a_store_without_a_scope_is_warned_of_at_each_rule() -> None:

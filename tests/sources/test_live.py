@@ -119,7 +119,7 @@ def test_a_centre_that_is_lost_later_leaves_its_last_good_rules(
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (WRONG, ":3:22: rules[0].rpu: 'none' is no whole number from 1"),
+        (WRONG, ":3:22: rules[0].rpu: 'none' is no whole number from 0"),
         (b"limits: []\n", ":1:9: limits: the list is empty"),
         (b"url: /\nrules: []\n", ":2:8: rules: the list is empty"),
         (b"", ":1:1: the document is empty"),

@@ -19,7 +19,7 @@ NO_TEXT = "a list where a text should be; write one value"
 NO_DURATION = "is no duration; write second, minute, hour, day, or a number with ms, s, m, h or d such as 30s or 5m"
 RULE_FIELDS = (
     "actor, unit, rpu, algo, scope, cost, when_down, mode, drop, charge_on, missing, status, body, name, "
-    "burst, nodelay, delay, max_wait, most, hold, retry, max_waiting, slices, align, overrides, allow, only"
+    "burst, nodelay, delay, max_wait, most, hold, retry, max_waiting, slices, align, overrides, allow, only, deny"
 )
 ACTORS = "account, all, cookie, device, header, host, ip, path, query, segment"
 ALGORITHMS = "C (concurrency), LB (leaky bucket), SL (sliding log), SW (sliding window), TB (token bucket), W (window)"
@@ -42,15 +42,15 @@ def mistakes(text: str | bytes) -> Told:
 @pytest.mark.parametrize(
     "value",
     [
-        "0", "-1", "1.5", "10.0", "1e3", ".nan", ".inf", "yes", "true", "12:30:45", "0x10", "0o10", "010", "+5", "1_000", "1,000", "ten",
+        "-1", "1.5", "10.0", "1e3", ".nan", ".inf", "yes", "true", "12:30:45", "0x10", "0o10", "010", "+5", "1_000", "1,000", "ten",
         "~", "null", "٥", "10/s",
     ],
 )  # fmt: skip
-@pytest.mark.parametrize("field", ["rpu", "cost"])
-def test_a_number_that_is_no_whole_number_in_digits(field: str, value: str) -> None:
+@pytest.mark.parametrize(("field", "least"), [("rpu", 0), ("cost", 1)])
+def test_a_number_that_is_no_whole_number_in_digits(field: str, least: int, value: str) -> None:
     lines = ["unit: second", f"{field}: {value}", *(["rpu: 10"] if field != "rpu" else [])]
     text = "url: /\nrules:\n  - " + "\n    ".join(lines) + "\n"
-    said = f"{value!r} is no whole number from 1; write digits such as 10"
+    said = f"{value!r} is no whole number from {least}; write digits such as 10"
     assert mistakes(text) == [(4, 7 + len(field), f"rules[0].{field}", said)]
 
 
@@ -146,7 +146,7 @@ IN_A_RULE: list[tuple[str, int, int, str, str]] = [
     ("algo: SW\nslices: 0", 6, 13, "slices", "'0' is no whole number from 1; write digits such as 10"),
     ("algo: SW\nslices: 1001", 6, 13, "slices", "'1001' is too large; write at most 1000"),
     ("algo: W\nalign: noon", 6, 12, "align", "'noon' is unknown; write one of epoch, first"),
-    ("cost: '5'", 5, 11, "cost", "'5' in quotes is a text; write 5 without them"),
+    ("cost: '5'", 5, 11, "cost", "cost must be a number (got '5', a text in quotes); write cost: 5"),
     ("cost: 11", 5, 11, "cost", "cost 11 can never pass: the most is 10; write at most that"),
     ("cost: 6\nburst: 5", 5, 11, "cost", "cost 6 can never pass: the most is 5; write at most that"),
     ("algo: LB\nburst: 2\ncost: 4", 7, 11, "cost", "cost 4 can never pass: the most is 3; write at most that"),
@@ -221,7 +221,7 @@ IN_A_SETTING: list[tuple[str, int, int, str, str]] = [
     ("store: carrier://x", 1, 8, "store", "there is no store for carrier://; write a URL that starts with one of "
     "memory://, redis://, redis+cluster://, redis+sentinel://, rediss://, rediss+cluster://, rediss+sentinel://, shared://, unix://, "
     "valkey://, valkey+cluster://, valkey+sentinel://, valkeys://, valkeys+cluster://, valkeys+sentinel://"),
-    ("local_store: memory", 1, 14, "local_store", "'memory' is no URL of a store; write one such as memory://"),
+    ("local_store: memory", 1, 14, "local_store", "local_store must be a URL with a scheme (got 'memory'); write memory://"),
     (
         "store: redis://${DIANA_UNSET}/0", 1, 8, "store",
         "${DIANA_UNSET} is not set in the environment; set it, or write the value",
@@ -236,7 +236,7 @@ IN_A_SETTING: list[tuple[str, int, int, str, str]] = [
     ("mounts: [api]", 1, 10, "mounts[0]", "the url 'api' does not start with /; write /api"),
     ("missing: no", 1, 10, "missing", "'no' is unknown; write one of ip, skip, deny, together"),
     ("identity: x", 1, 11, "identity", "'x' where identity should be; write its fields as name: value"),
-    ("response: 429", 1, 11, "response", "'429' where response should be; write its fields as name: value"),
+    ("response: 429", 1, 11, "response", "response must be a mapping (got 429); write response: {status: 429}"),
     ("defaults: []", 1, 11, "defaults", "a list where defaults should be; write its fields as name: value"),
     (
         "identity:\n  trusted_proxies: 10.0.0.1/8", 2, 20, "identity.trusted_proxies",
@@ -274,7 +274,7 @@ IN_A_SETTING: list[tuple[str, int, int, str, str]] = [
     ),
     ("response:\n  status: 99", 2, 11, "response.status", "99 is no status for an answer; write one from 200 to 599, such as 429"),
     ("response:\n  code: 429", 2, 3, "response.code", "'code' is no field here; there is status, headers, body"),
-    ("defaults:\n  rpu: 0", 2, 8, "defaults.rpu", "'0' is no whole number from 1; write digits such as 10"),
+    ("defaults:\n  rpu: -1", 2, 8, "defaults.rpu", "'-1' is no whole number from 0; write digits such as 10"),
     ("defaults:\n  algo: x", 2, 9, "defaults.algo", f"'x' is no algorithm; write one of {ALGORITHMS}"),
     ("defaults:\n  rps: 5", 2, 3, "defaults.rps", "'rps' is no field here; did you mean rpu?"),
 ]  # fmt: skip
@@ -447,7 +447,7 @@ limits:
     except: /b
     rules:
       - unit: second
-        rpu: 0
+        rpu: -1
       - rpu: 5
         actor: nobody
         rps: 5
@@ -475,7 +475,7 @@ def test_lines_are_counted_whatever_ends_them(end: str) -> None:
 
 
 def test_a_field_that_could_not_be_read_is_not_also_called_missing() -> None:
-    text = "url: /\nrules:\n  - unit: w\n    rpu: 0\n"
+    text = "url: /\nrules:\n  - unit: w\n    rpu: -1\n"
     assert [path for _, _, path, _ in mistakes(text)] == ["rules[0].unit", "rules[0].rpu"]
 
 
@@ -510,7 +510,7 @@ def test_one_mistake_does_not_hide_another(text: str, found: list[int]) -> None:
         ("url: /\nexcept: [/, /a]\n", (2, 10, "except[0]", "/ leaves alone all of /; write a longer url")),
         ("url: /a\nexcept: [/a/b, /c]\n", (2, 16, "except[1]", "/c is not under /a, so it is left alone anyway; remove it")),
         ("methods: [any]\nurl: /\n", (1, 11, "methods[0]", "ANY is no method; remove methods to limit them all")),
-        ("methods: [GET, get]\nurl: /\n", (1, 10, "methods", "GET stands here twice; keep one")),
+        ("methods: [GET, get]\nurl: /\n", (1, 16, "methods[1]", "GET stands here twice; keep one")),
         ("store: memory://\nurl: /\n", (1, 1, "", "store is a setting; put it beside limits:, and url and rules under limits:")),
         ("url: http://shop/a\n", (1, 6, "url", "the url 'http://shop/a' names a host; write the path only, and limit by actor: host")),
         ("url: /%ff\n", (1, 6, "url", "the url '/%ff' is no text; write it in UTF-8")),

@@ -22,7 +22,7 @@ def said(text: str) -> list[str]:
     [
         ("rpu: {free: 60, pro: 600}", "6:10 there is no else; write else: and the number for who has no tier, or another one"),
         ("rpu: {else: 60}", "6:10 there is no tier beside else; write one, or just the number"),
-        ("rpu: {free: 1.5, else: 60}", "6:17 '1.5' is no whole number from 1; write digits such as 10"),
+        ("rpu: {free: 1.5, else: 60}", "6:17 '1.5' is no whole number from 0; write digits such as 10"),
         ("rpu: {free: 6, free: 7, else: 6}", "6:20 'free' stands here twice; keep one"),
         ("rpu: {free: 6, Else: 7, else: 6}", "6:29 'else' stands here twice; keep one"),
         (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from difflib import get_close_matches
 from typing import NamedTuple, cast
@@ -13,6 +14,8 @@ from diana.core.plugins import entries, plugin
 from diana.core.request import Request
 
 KeyOf = Callable[[Request], str | None]
+
+_UNSPACED = re.compile(r"\s*([A-Za-z_]+)\s*[:=(]\s*(.*?)\s*\)?\s*")
 
 
 class Spelled(NamedTuple):
@@ -88,6 +91,22 @@ def _named(word: str, text: str) -> tuple[str, Actor]:
         actor = cast("Actor", plugin("actors", name))
         if word in actor.also_written:
             return name, actor
+    kind, argument = _unspaced(text)
+    if kind in known:
+        raise ConfigError(
+            f"an actor must be written with a space (got {shown(text)}); write {_spaced(kind, argument)}"
+        )
     near = get_close_matches(word, known, 1, 0.7)
     hint = f"did you mean {near[0]}? " if near else ""
     raise ConfigError(f"{shown(text)} is no actor; {hint}write one of {', '.join(sorted(known))}")
+
+
+def _unspaced(text: str) -> tuple[str, str]:
+    """`header:X-Key`, `header=X-Key`, `header(X-Key)`: the word and what stands behind it."""
+    found = _UNSPACED.fullmatch(text[:200])
+    return ("", "") if found is None else (found[1].lower(), found[2])
+
+
+def _spaced(kind: str, argument: str) -> str:
+    actor = cast("Actor", plugin("actors", kind))
+    return kind if actor.argument is None else f"{kind} {argument or actor.argument}"

@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 Conversion = Callable[[str | None], str | None]
 
-# `\d` includes the digits of other scripts, as in `int()`.
-_INTEGER = re.compile(r"([+-]?)(\d(?:[\d_]*\d)?)(?:\.0+)?")
+# `\d` includes the digits of other scripts, as in `int()`. pydantic removes leading zeros before it reads the sign: `0-7` is -7 to it.
+_INTEGER = re.compile(r"(?:\+?0[0_]*(?=-))?([+-]?)([\d_]*\d)(?:\.0+)?")
 
 
 def conversion_from_argument(argument: str) -> tuple[str, Conversion]:

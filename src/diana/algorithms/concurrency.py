@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 from diana.core.contracts import Algorithm
 from diana.core.decision import NEVER, UNKNOWN
 from diana.core.duration import SECOND_US, micros_from_spelling
-from diana.core.errors import ConfigError
+from diana.core.errors import ConfigError, shown
 from diana.core.limit import Limit
 from diana.core.log import NO_LOG, NO_MOMENT, Log
 
@@ -137,7 +137,7 @@ class Concurrency:
             )
         if max_waiting is not None and (max_waiting.__class__ is not int or max_waiting < 1):
             raise ConfigError(
-                f"max_waiting is {max_waiting!r}; write a whole number of requests from 1",
+                f"max_waiting is {shown(max_waiting)}; write a whole number of requests from 1",
                 path="max_waiting",
             )
         if max_waiting is not None and max_wait is None:
@@ -242,7 +242,7 @@ def _micros(name: str, spelling: str | None) -> int:
     if spelling is None:
         return 0
     if not isinstance(spelling, str):
-        raise ConfigError(f"{name} is {spelling!r}; write a duration such as 1s", path=name)
+        raise ConfigError(f"{name} is {shown(spelling)}; write a duration such as 1s", path=name)
     return micros_from_spelling(spelling)
 
 

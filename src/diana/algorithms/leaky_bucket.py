@@ -21,7 +21,7 @@ from diana.algorithms import bucket
 from diana.core.contracts import Algorithm
 from diana.core.division import slowed
 from diana.core.duration import SECOND_US, micros_from_spelling
-from diana.core.errors import ConfigError
+from diana.core.errors import ConfigError, shown
 from diana.core.limit import LARGEST_RPU, Limit
 
 
@@ -125,11 +125,11 @@ def _queue(
     for option, value in (("burst", burst), ("delay", delay)):
         if value is not None and (value.__class__ is not int or not 0 <= value <= LARGEST_RPU):
             raise ConfigError(
-                f"{option} is {value!r}; a leaky bucket queues a whole number of requests from 0",
+                f"{option} is {shown(value)}; a leaky bucket queues a whole number of requests from 0",
                 path=option,
             )
     if nodelay.__class__ is not bool:
-        raise ConfigError(f"nodelay is {nodelay!r}; write true or false", path="nodelay")
+        raise ConfigError(f"nodelay is {shown(nodelay)}; write true or false", path="nodelay")
     if nodelay and delay is not None:
         raise ConfigError(
             "nodelay lets nobody wait, so delay has no meaning; drop one", path="delay"
@@ -147,7 +147,7 @@ def _max_wait_us(max_wait: str | None, burst: int | None) -> int | None:
     if max_wait is not None:
         if not isinstance(max_wait, str):
             raise ConfigError(
-                f"max_wait is {max_wait!r}; write a duration such as 2s", path="max_wait"
+                f"max_wait is {shown(max_wait)}; write a duration such as 2s", path="max_wait"
             )
         return micros_from_spelling(max_wait)
     return SECOND_US if burst is None else None

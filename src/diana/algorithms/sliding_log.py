@@ -70,6 +70,7 @@ end
 class SlidingLog:
     code = "SL"
     spelling = "sliding log"
+    also_written = ("sliding window log", "moving window")
     options: tuple[str, ...] = ()
     identity: tuple[str, ...] = ()
     examples: tuple[Mapping[str, Any], ...] = ({},)

@@ -22,7 +22,7 @@ from diana.core.charge import WHOLE
 from diana.core.contracts import Algorithm, Numbers
 from diana.core.decision import NEVER
 from diana.core.duration import SECOND_US
-from diana.core.errors import ConfigError
+from diana.core.errors import ConfigError, shown
 from diana.core.limit import Limit
 
 MOST_SLICES = 1_000
@@ -54,6 +54,8 @@ function(state, params, cost, now)
         total = total - ring[at(passed)]
         ring[at(passed)] = 0
       end
+      last = current
+    elseif total == 0 then
       last = current
     elseif last * slice - now > SECOND then
       local turned = {}
@@ -101,7 +103,8 @@ class SlidingWindow:
     def params(self, limit: Limit, slices: int = 10) -> SlidingParams:
         if slices.__class__ is not int or not 1 <= slices <= MOST_SLICES:
             raise ConfigError(
-                f"slices is {slices!r}; write a whole number from 1 to {MOST_SLICES}", path="slices"
+                f"slices is {shown(slices)}; write a whole number from 1 to {MOST_SLICES}",
+                path="slices",
             )
         # Rounded up: the slices must cover the unit, or a unit could see more than the limit.
         return SlidingParams(limit.rpu, -(-limit.unit_us // slices), slices)
@@ -172,6 +175,8 @@ def _as_of(state: Numbers | None, params: SlidingParams, now: int) -> tuple[int,
             total -= ring[passed % places]
             ring[passed % places] = 0
         last = current
+    elif not total:
+        last = current  # as good as never seen, however far ahead it is stamped
     elif last * slice_us - now > SECOND_US:
         turn = (last - current) % places
         ring = ring[turn:] + ring[:turn]

@@ -18,7 +18,7 @@ from typing import Any
 from diana.algorithms import bucket
 from diana.core.contracts import Algorithm
 from diana.core.division import slowed
-from diana.core.errors import ConfigError
+from diana.core.errors import ConfigError, shown
 from diana.core.limit import LARGEST_RPU, Limit
 
 
@@ -39,7 +39,7 @@ class TokenBucket:
         for size in sizes:
             if size.__class__ is not int or not 1 <= size <= LARGEST_RPU:
                 raise ConfigError(
-                    f"burst is {size!r}; a token bucket holds a whole number of tokens from 1",
+                    f"burst is {shown(size)}; a token bucket holds a whole number of tokens from 1",
                     path="burst",
                 )
         most = max(sizes)

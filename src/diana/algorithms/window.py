@@ -23,7 +23,7 @@ from diana.core.charge import WHOLE
 from diana.core.contracts import Algorithm, Numbers
 from diana.core.decision import NEVER
 from diana.core.duration import SECOND_US
-from diana.core.errors import ConfigError
+from diana.core.errors import ConfigError, shown
 from diana.core.limit import Limit
 
 
@@ -70,6 +70,7 @@ end
 class Window:
     code = "W"
     spelling = "window"
+    also_written = ("fixed window",)
     options: tuple[str, ...] = ("align",)
     identity: tuple[str, ...] = ()
     examples: tuple[Mapping[str, Any], ...] = ({}, {"align": "first"})
@@ -77,7 +78,7 @@ class Window:
     def params(self, limit: Limit, align: str = "epoch") -> WindowParams:
         word = align.lower() if isinstance(align, str) else align
         if word not in ("epoch", "first"):
-            raise ConfigError(f"align is {align!r}; write epoch or first", path="align")
+            raise ConfigError(f"align is {shown(align)}; write epoch or first", path="align")
         return WindowParams(limit.rpu, limit.unit_us, word == "epoch")
 
     lua = LUA

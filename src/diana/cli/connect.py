@@ -7,7 +7,6 @@ scripts, a heartbeat that leaves, reading overrides. No counter, no limit and no
 from __future__ import annotations
 
 import os
-import re
 import secrets
 from collections.abc import Iterator
 from time import perf_counter
@@ -23,6 +22,7 @@ from diana.core.policy import Policy
 from diana.sources import open_source
 from diana.sources.places.address import shown_url
 from diana.sources.rules import rules_from_remote
+from diana.stores.redis.advice import what_to_write
 
 FINE, WARNING, MISTAKE = "fine", "warning", "mistake"
 DECISION = "a decision by"
@@ -33,10 +33,6 @@ MOST = 5
 CHARGES = ((0, 1), (1, 1), (2, 1), (3, 1), (4, 1), (5, 3), (7_200, 1))
 """Of a limit that is tried, when and how much: one is denied, and a log is searched for when it would pass; the last finds it expired."""
 BEGIN_US = 1_700_000_000_000_000
-RIGHTS = "the user's rights: docs/howto/redis-tls-and-acl.md has the whole line"
-NO_RIGHT = ("NOPERM", "no permissions", "ACL failure", "The user executing the script")
-"""In what servers say inside and outside of scripts, each version in words of its own."""
-_COMMAND = re.compile(r"(?:run|execute) the '([^']+)' command")
 
 
 class Finding(NamedTuple):
@@ -128,7 +124,7 @@ def _of_redis(where: str, url: str, policy: Policy) -> Iterator[Finding]:
                 yield from _of_server(where, server, address.kind, budget_us)
         yield from _of_rights(where, address, policy)
     except Failure as failure:
-        yield Finding(MISTAKE, where, f"cannot be used: {failure}{_fix(str(failure))}")
+        yield Finding(MISTAKE, where, f"cannot be used: {failure}{what_to_write(str(failure))}")
 
 
 def _of_server(where: str, server: Any, kind: str, budget_us: int) -> Iterator[Finding]:
@@ -212,7 +208,9 @@ def _of_rights(where: str, address: Any, policy: Policy) -> Iterator[Finding]:
                 raise Refused(said[1].decode("utf-8", "replace"))
         except Failure as failure:
             if what not in refused:
-                yield Finding(MISTAKE, where, f"{what} is refused: {failure}{_fix(str(failure))}")
+                yield Finding(
+                    MISTAKE, where, f"{what} is refused: {failure}{what_to_write(str(failure))}"
+                )
             refused.add(what)
     if not refused:
         user = address.login.get("username")
@@ -258,24 +256,3 @@ def _probes(policy: Policy) -> Iterator[Probe]:
     yield "reading overrides", overrides[-1], command("GET", overrides[-1])
     changes = call_script(scripts()["changes"], overrides, ("0", "0", 1))
     yield "reading overrides", overrides[0], changes
-
-
-def _fix(said: str) -> str:
-    """What to write instead, if the message does not say so itself."""
-    if "NOAUTH" in said or "without any password" in said:
-        return "; write the password into the URL, such as redis://:${REDIS_PASSWORD}@host:6379"
-    if "WRONGPASS" in said or "invalid password" in said:
-        return "; correct the user or the password in the URL (write / as %2F, @ as %40, % as %25)"
-    if "CERTIFICATE_VERIFY_FAILED" in said:
-        return "; name the authority that signed it: ?ssl_ca_certs=/path/of/ca.pem"
-    if any(word in said for word in NO_RIGHT):
-        found = _COMMAND.search(said)
-        right = f"add +{found[1]} to " if found else "see "
-        return f"; {right}{RIGHTS}"
-    if "connection refused" in said:
-        return "; start the server, or correct host and port"
-    if "no connection in time" in said:
-        return "; is the host right, and does a firewall let this machine through?"
-    if "Name or service not known" in said or "not known" in said:
-        return "; correct the name of the host"
-    return ""

@@ -16,8 +16,9 @@ from diana.core.actor import Surroundings
 from diana.core.address import Proxies
 from diana.core.errors import ConfigError, StoreError
 from diana.core.key import key_from_parts
-from diana.core.policy import Policy, unknown_rule
+from diana.core.policy import Policy
 from diana.core.request import Request
+from diana.core.rule_names import unknown_rule
 from diana.core.terms import Override
 from diana.core.url import url_from_spelling
 from diana.sources.rules import load_rules
@@ -133,7 +134,7 @@ def _rule_of_store(
     rule = chosen_rule(name, found, choice)
     if rule is not None:
         return rule
-    names = sorted({known.name for known in found})
+    names = sorted({known.distinct_name for known in found})
     said = unknown_rule(name, names) if names else f"there is no rule {name!r}"
     raise click.ClickException(f"{said}\nsearched: {store.where}\n{store.why_nothing()}")
 
@@ -143,7 +144,7 @@ def _rule_of_file(
 ) -> KnownRule:
     rule = chosen_rule(name, found, choice)
     if rule is None:
-        names = list(dict.fromkeys(known.name for known in found))
+        names = [known.distinct_name for known in found]
         raise click.ClickException(f"{unknown_rule(name, names)}\nsearched: {file}")
     return rule
 

@@ -12,11 +12,12 @@ from urllib.parse import urlsplit
 import click
 
 from diana.cli.output import say, say_text
-from diana.core.errors import ConfigError
+from diana.core.errors import ConfigError, StoreError
 from diana.core.request import Request
 from diana.core.verdict import Verdict
 from diana.guard import Guard
 from diana.middleware.answer import Answers, Denial
+from diana.middleware.identity import refuse_code
 from diana.middleware.wsgi import lines_from_fields
 
 TRY = """\
@@ -50,8 +51,11 @@ def demo(rules: Path | None, host: str, port: int) -> None:
     try:
         with as_file(files("diana.cli").joinpath("demo.yaml")) as shipped:
             guard = Guard.from_file(rules or shipped)
+        refuse_code("diana demo", guard.policy)
     except ConfigError as error:
         raise click.ClickException(f"these rules cannot be used:\n{error}") from None
+    except StoreError as error:
+        raise click.ClickException(str(error)) from None
     try:
         server = ThreadingHTTPServer((host, port), page_behind(guard))
     except OSError as error:

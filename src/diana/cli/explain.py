@@ -24,6 +24,7 @@ from diana.core.request import Request, printable
 from diana.core.rule import Rule
 from diana.guard import Guard
 from diana.judging.charging import NO_IDENTITY
+from diana.sources.document.methods import why_unknown
 from diana.sources.rules import load_rules
 
 _METHOD = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
@@ -34,10 +35,23 @@ _METHOD = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 @click.argument("method")
 @click.argument("url")
 @click.option("-H", "--header", "headers", multiple=True, help="A header, as 'Name: value'.")
+@click.option(
+    "--account", help="The account that the application finds (identity: {account: code})."
+)
+@click.option("--device", help="The device that it finds.")
+@click.option("--tier", help="The tier that it finds.")
 @click.option("--peer", default="203.0.113.9", show_default=True, help="The address it comes from.")
 @format_option
 def explain(
-    file: Path, method: str, url: str, headers: tuple[str, ...], peer: str, form: str
+    file: Path,
+    method: str,
+    url: str,
+    headers: tuple[str, ...],
+    account: str | None,
+    device: str | None,
+    tier: str | None,
+    peer: str,
+    form: str,
 ) -> None:
     """Show which rules of FILE a request meets, and why.
 
@@ -60,6 +74,11 @@ def explain(
         url = f"{target.path or '/'}?{target.query}"
     path, _, query = url.partition("?")
     request = Request(method.upper(), path, pairs, query, peer)
+    found = {"account": account, "device": device, "tier": tier}
+    request.identities = {kind: value for kind, value in found.items() if value is not None}
+    unknown = why_unknown(request.method)
+    if unknown is not None:
+        say(f"warning: METHOD: {unknown}", err=True)
     if form == "json":
         echo_json(json_of_explanation(guard, request))
     else:
@@ -95,6 +114,7 @@ def json_of_explanation(guard: Guard, request: Request) -> dict[str, Any]:
         "peer": printable(request.peer or ""),
         "allowed": verdict.allowed,
         "delay": verdict.delay,
+        "listed": verdict.listed,
         "rules": [
             _json_of_rule(rule, meter, decision)
             for rule, meter, decision in zip(
@@ -149,15 +169,18 @@ def drawn(guard: Guard, request: Request) -> Iterator[Line]:
         yield ("│  it may be read in too many ways: every rule applies whose words are all in it",)
     elif paths != [request.path]:
         yield (f"│  read as {' and as '.join(paths)}",)
+    for kind in guard.policy.settings.found_by_code:
+        if kind not in (request.identities or {}):
+            yield (f"│  its {kind} is found by the application's code; --{kind} says which",)
     for number, (rule, meter, decision) in enumerate(
         zip(verdict.rules, verdict.meters, verdict.decisions, strict=True), 1
     ):
         yield ("│",)
         yield (f"├─ {number}. ", styled(rule.name, bold=True), _line(rule))
-        yield from (
-            ("│     ", *line)
-            for line in _described(rule, meter, decision, request, readings, guard.share)
-        )
+        lines = _described(rule, meter, decision, request, readings, guard.share)
+        if verdict.listed is not None:
+            lines = _denied_by_list(rule, verdict.listed)
+        yield from (("│     ", *line) for line in lines)
     if not verdict.rules:
         yield ("│",)
         yield ("├─ no rule is asked",)
@@ -195,6 +218,12 @@ def _described(
     yield ("says    ", styled(f"✓ {left}", "green") if decision else styled("✗ denied", "red"))
 
 
+def _denied_by_list(rule: Rule, listed: str) -> Iterator[Line]:
+    yield (f"url     {rule.url.spelling}",)
+    yield (f"deny    its deny list has the request's {listed}; nothing is counted",)
+    yield ("says    ", styled("✗ denied with 403", "red"))
+
+
 def _whose_part(rule: Rule, share: Share) -> str:
     if rule.scope != "divided":
         return ""
@@ -225,6 +254,8 @@ def _in_words(meter: Meter) -> str:
     limit, most = meter.limit, meter.params.limit
     if isinstance(limit, Places):
         return f"at most {most} at once; a place whose process died is free after {limit.unit_us / SECOND_US:g} s"
+    if meter.denies_all:
+        return "every request is denied"
     every_s = limit.unit_us / limit.rpu / SECOND_US
     return f"at most {most} at once, on average one every {every_s:.3g} s"
 

@@ -30,7 +30,11 @@ def export() -> None:
 )
 @click.option("--store", help="URL of the store, instead of the file's.")
 @click.option(
-    "--memory", default="32m", show_default=True, help="For counters of scope local, in nginx."
+    "--memory",
+    default="32m",
+    show_default=True,
+    callback=lambda _, __, size: _checked_memory(size),
+    help="For counters of scope local, in nginx: a size such as 32m.",
 )
 def nginx(file: str, folder: Path, store: str | None, memory: str) -> None:
     """Write Lua and a configuration for nginx, with which it limits by the rules of FILE.
@@ -55,3 +59,12 @@ def nginx(file: str, folder: Path, store: str | None, memory: str) -> None:
         f"written to {where}; in http {{}} of nginx.conf write\n\n    include {where}/diana.conf;\n\n"
         f"and where requests are to be limited\n\n    include {where}/limit.conf;"
     )
+
+
+def _checked_memory(size: str) -> str:
+    from diana.nginx.exporting import checked_memory
+
+    try:
+        return checked_memory(size)
+    except ConfigError as error:
+        raise click.BadParameter(str(error)) from None

@@ -289,6 +289,8 @@ def _guard(
         return AsyncGuard.from_file(rules, store, local_store=local_store, observers=observers)
     except (ConfigError, SourceError) as error:
         raise click.ClickException(f"these rules cannot be used:\n{error}") from None
+    except StoreError as error:
+        raise click.ClickException(str(error)) from None
 
 
 def _told(error: ConfigError, rules: str) -> str:

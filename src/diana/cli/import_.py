@@ -32,22 +32,20 @@ def nginx(file: str, output: str | None, strict: bool) -> None:
 
     What could not be translated, or means something else here, is told on standard error.
     """
-    import yaml
-
     from diana.nginx.importing import import_nginx
 
     try:
-        document, notes = import_nginx(file)
+        imported = import_nginx(file)
     except ConfigError as error:
         raise click.ClickException(str(error)) from None
-    for note in notes:
+    for note in imported.notes:
         say(str(note), err=True)
-    if not document["limits"]:
+    if not imported.document["limits"]:
         raise click.ClickException(
             f"{file} has no limit_req or limit_conn that could be translated"
         )
-    _write(yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=120), output)
-    sys.exit(1 if strict and notes else 0)
+    _write(imported.text(), output)
+    sys.exit(1 if strict and imported.notes else 0)
 
 
 def _write(text: str, output: str | None) -> None:

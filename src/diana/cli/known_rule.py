@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping, Sequence
+from shlex import quote
 from typing import Any, NamedTuple
 
 import click
@@ -16,7 +17,7 @@ from diana.core.meter import AT_ONCE, Meter, meter_from_limit, unescaped
 from diana.core.plugins import algorithms
 from diana.core.policy import Policy
 from diana.core.rule import Rule
-from diana.core.rule_names import FIELDS, described, telling_fields
+from diana.core.rule_names import FIELDS, about_rule, described, telling_fields
 from diana.core.terms import Override, meter_with
 
 ELSE = "else"
@@ -56,6 +57,12 @@ class KnownRule(NamedTuple):
     """False: the store knows the rule's own limit only."""
     named: str | None = None
     """What clients see in place of the name under which it counts."""
+    label: str | None = None
+    """Its distinct name, as in metrics; None: its name is, or the store does not say."""
+
+    @property
+    def distinct_name(self) -> str:
+        return self.label or self.name
 
     @property
     def actor(self) -> str:
@@ -91,6 +98,7 @@ def rule_from_policy(rule: Rule) -> KnownRule:
         {tier: terms_of_meter(meter) for tier, meter in tiers.items()},
         {key: (terms_of_meter(one.meter), one.until_us) for key, one in rule.overrides.items()},
         rule.cost,
+        label=rule.label,
     )
 
 
@@ -143,15 +151,18 @@ def _with_facts(alone: KnownRule, said: dict[str, Any]) -> KnownRule:
         by_code=tuple(said["code"]),
         unlisted=0 if isinstance(overrides, dict) else int(overrides),
         is_complete=True,
-        named=said.get("name"),
+        named=_text(said.get("name")),
+        label=_text(said.get("label")),
     )
 
 
 def chosen_rule(
     name: str, found: Sequence[KnownRule], wanted: Mapping[str, str | None]
 ) -> KnownRule | None:
-    """The one of this name that the options choose; None if there is none. UsageError lists several."""
+    """The one of this name, or with this label, that the options choose; None if there is none. UsageError lists several."""
     named = [rule for rule in found if rule.name == name]
+    named = named or [rule for rule in found if rule.label == name]
+    named = named or [rule for rule in found if rule.named == name]
     options = {field: value for field, value in wanted.items() if value is not None}
     chosen = [rule for rule in named if all(_is(rule, *one) for one in options.items())]
     if len(chosen) == 1:
@@ -161,7 +172,7 @@ def chosen_rule(
         raise click.UsageError(f"no rule {name!r} has {written}; there is\n{_listed(named)}")
     if chosen:
         raise click.UsageError(
-            f"{len(chosen)} rules have the name {name!r}; choose one\n{_listed(chosen)}"
+            f"{len(chosen)} rules have the name {name!r}; write one of\n{_listed(chosen)}"
         )
     return None
 
@@ -176,21 +187,22 @@ def _is(rule: KnownRule, field: str, value: str) -> bool:
 
 
 def _listed(rules: Sequence[KnownRule]) -> str:
-    """Each with the options that choose it."""
+    """Each with its distinct name, and with the options that choose it."""
     telling = telling_fields([rule.fields for rule in rules])
     lines = []
     for rule in rules:
-        fields = rule.fields
-        options = [f"--{one} {_quoted(fields[one])}" for one in telling if one in OPTIONS]
-        choice = " ".join(options) or "give it a name of its own in the rules file"
-        where = f" for {fields['url']}" if fields["url"] else ""
-        about = f"{rule.own.limit} by {rule.actor}, {fields['algo']}, {fields['scope']}{where}"
-        lines.append(f"  {choice}: {about}")
+        written = " ".join(
+            f"--{one} {quote(rule.fields[one])}" for one in telling if one in OPTIONS
+        )
+        options = f"{quote(rule.name)} {written}" if written else ""
+        ways = [quote(rule.label) if rule.label else "", options]
+        choice = ", or ".join(filter(None, ways)) or "give it a name of its own in the rules file"
+        lines.append(f"  {choice}: {about_rule(rule.fields, rule.own.limit)}")
     return "\n".join(lines)
 
 
-def _quoted(value: str) -> str:
-    return f"'{value}'" if " " in value or "{" in value or "*" in value else value
+def _text(value: object) -> str | None:
+    return None if value is None else str(value)
 
 
 def _terms(said: dict[str, Any]) -> Terms:

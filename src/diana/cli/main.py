@@ -30,7 +30,6 @@ from diana.stores.native import description
 
 EXTRAS = {
     "aiohttp": "gateway",
-    "crossplane": "nginx",
     "hiredis": "redis",
     "httptools": "gateway",
     "kazoo": "zookeeper",

@@ -12,18 +12,21 @@ from diana.cli.known_rule import terms_of_override
 from diana.cli.output import say
 from diana.core.duration import micros_from_spelling
 from diana.core.errors import ConfigError
-from diana.core.terms import Override
+from diana.core.limit import LARGEST_RPU
+from diana.core.terms import Override, cost_never_passes
 
 
 @click.command()
 @counter_arguments
 @click.option(
     "--rpu",
-    type=click.IntRange(1),
+    type=click.IntRange(0, LARGEST_RPU),
     default=None,
-    help="Requests per the rule's unit; of a rule of slots, so many at once.",
+    help="Requests per the rule's unit (0: all of them are denied); of a rule of slots, so many at once.",
 )
-@click.option("--burst", type=click.IntRange(0), default=None, help="If the algorithm has one.")
+@click.option(
+    "--burst", type=click.IntRange(0, LARGEST_RPU), default=None, help="If the algorithm has one."
+)
 @click.option(
     "--for", "duration", default=None, help="For how long, such as 1h. [default: without end]"
 )
@@ -42,28 +45,32 @@ def override(
         _check_name(counter)
         if rpu is None:
             was_there = counter.store.override(counter.rule, counter.key, None)
-            say(f"{counter.rule.name}: {'removed' if was_there else 'there was no override'}")
+            say(
+                f"{counter.rule.distinct_name}: {'removed' if was_there else 'there was no override'}"
+            )
             return
         wanted = Override(rpu, burst, None if until is None else int(until * 1_000_000))
-        limit = terms_of_override(counter.rule, wanted).limit  # or it is a mistake
+        terms = terms_of_override(counter.rule, wanted)  # or it is a mistake
+        if terms.most and counter.rule.cost > terms.most:
+            raise ConfigError(cost_never_passes(counter.rule.cost, terms.most))
         counter.store.override(counter.rule, counter.key, wanted)
     end = "without end"
     if until is not None:
         end = f"until {datetime.fromtimestamp(until, UTC):%Y-%m-%d %H:%M:%S} UTC"
-    say(f"{counter.rule.name}: {limit} for {' '.join(counter.values)}, {end}")
+    say(f"{counter.rule.distinct_name}: {terms.limit} for {' '.join(counter.values)}, {end}")
 
 
 def _check_name(counter: Counter) -> None:
-    """Nodes find an override by the name of the rule."""
+    """Nodes find an override by the distinct name of the rule."""
     rule = counter.rule
     if rule.named is not None:
         raise click.ClickException(
             f"{rule.name} has no name of its own, so no override can name it; give the limit of the route a name="
         )
-    if counter.namesakes:
+    if counter.namesakes and not rule.is_complete:
         raise click.UsageError(
-            f"an override is by the rule's name, and {counter.namesakes + 1} rules have the name {rule.name!r}; "
-            "give each a name of its own in the rules file"
+            f"an override is by the rule's distinct name, and the store does not say how to tell {rule.name!r} from "
+            f"{counter.namesakes} others of this name; add --rules FILE"
         )
 
 

@@ -41,7 +41,7 @@ def _show(counter: Counter, found: Standings) -> None:
     where = f", for {fields['url']}" if fields["url"] else ""
     methods = f" ({fields['methods']})" if fields["methods"] else ""
     say(f"store   {counter.store.where}")
-    say(f"rule    {rule.name}, by {rule.actor}{where}{methods}")
+    say(f"rule    {rule.distinct_name}, by {rule.actor}{where}{methods}")
     say(f"key     {counter.key!r}")
     if rule.cost != 1:
         say(f"cost    {rule.cost}")
@@ -65,7 +65,7 @@ def _json(counter: Counter, found: Standings) -> dict[str, object]:
     rule, standing = counter.rule, found.agreed
     return {
         "store": counter.store.where,
-        "rule": rule.name,
+        "rule": rule.distinct_name,
         "url": rule.fields["url"] or None,
         "actor": rule.actor,
         "key": counter.key,
@@ -92,7 +92,7 @@ def reset(asked: Asked) -> None:
     with opened_counter(asked) as counter:
         was_there = counter.store.reset(counter.rule, counter.key)
         said = "forgotten" if was_there else f"nothing was counted in {counter.store.where}"
-        say(f"{counter.rule.name}: {said}")
+        say(f"{counter.rule.distinct_name}: {said}")
 
 
 @click.command()
@@ -120,18 +120,23 @@ def _unblock(counter: Counter, found: Standings) -> None:
             said = "not denied under any tier"
         else:
             said = f"not denied under {_named(one)}, {one.left} left"
-        say(f"{rule.name}: {said}; nothing was changed")
+        say(f"{rule.distinct_name}: {said}; nothing was changed")
         return
+    if all(one.terms.most == 0 for one in denied):
+        raise click.ClickException(
+            f"{rule.name}: its limit for this client is 0, so every request is denied; nothing was changed: change the rules file, "
+            "or run diana override"
+        )
     counter.store.reset(rule, counter.key)
     longest = max(denied, key=_wait_us)
     under = _named(longest) if found.agreed is not None else "every tier"
     say(
-        f"{rule.name}: unblocked; under {under} it was denied for another {seconds(_wait_us(longest))}"
+        f"{rule.distinct_name}: unblocked; under {under} it was denied for another {seconds(_wait_us(longest))}"
     )
 
 
 def _cannot_tell(counter: Counter, found: Standings) -> str:
-    name = counter.rule.name
+    name = counter.rule.distinct_name
     if counter.rule.unlisted:
         said = next(assumptions(counter))
         return f"{name}: it is not known whether this client is denied; nothing was changed: {said}"

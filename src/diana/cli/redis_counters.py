@@ -48,7 +48,8 @@ class RedisCounters:
         found = (
             rule_from_store(self.namespace, id, text, facts.get(id)) for id, text in limits.items()
         )
-        return [rule for rule in found if rule is not None]
+        rules = [rule for rule in found if rule is not None]
+        return sorted(rules, key=lambda rule: rule.distinct_name)
 
     def why_nothing(self) -> str:
         said = "nodes publish rules of scope global that were asked within the hour; name others with --rules FILE"
@@ -68,8 +69,12 @@ class RedisCounters:
 
     def override_of(self, rule: KnownRule, key: str) -> Override | None:
         home = override_keys(self.namespace)[0]
-        text = self._say(home, command("HGET", home, field_of(rule.name, key)))
-        return None if text is None else override_of_text(text.decode())
+        for name in (rule.distinct_name, rule.name):
+            text = self._say(home, command("HGET", home, field_of(name, key)))
+            override = None if text is None else override_of_text(text.decode())
+            if override is not None:
+                return override
+        return None
 
     def look(self, rule: KnownRule, terms: Terms, key: str, cost: int) -> Look:
         limit = terms.wire if terms.meter is None else wire_limit(terms.meter)
@@ -96,8 +101,13 @@ class RedisCounters:
         return bool(gone)
 
     def override(self, rule: KnownRule, key: str, override: Override | None) -> bool:
-        steps = write_override(self.namespace, rule.name, key, override)
-        return bool(self._say(override_keys(self.namespace)[0], steps))
+        """What is removed may stand under a name that other rules have, too: as nodes look for it."""
+        home = override_keys(self.namespace)[0]
+        for name in dict.fromkeys((rule.distinct_name, rule.name)):
+            was_there = self._say(home, write_override(self.namespace, name, key, override))
+            if was_there or override is not None:
+                return bool(was_there)
+        return False
 
     def _counter(self, rule: KnownRule, key: str) -> bytes:
         return self._plans.keys([(rule.meter, key, 1)])[0]

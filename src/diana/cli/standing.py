@@ -65,6 +65,8 @@ def standings(counter: Counter) -> Standings:
 
 def _standing(counter: Counter, why: str | None, tier: str | None, terms: Terms) -> Standing:
     store, rule, key = counter.store, counter.rule, counter.key
+    if terms.most == 0:
+        return Standing(why, tier, terms, Look(False, 0, NEVER, 0), 0, 0)
     look = store.look(rule, terms, key, rule.cost)
     now = store.look(rule, terms, key, 0) if look.allowed else look
     return Standing(why, tier, terms, look, now.remaining, now.reset_us)
@@ -99,7 +101,8 @@ def words_of_look(standing: Standing) -> Line:
     if look.retry_us == UNKNOWN:
         return (denied, ", all slots are taken")
     if look.retry_us == NEVER:
-        return (denied, ", always: the cost is above the limit")
+        zero = standing.terms.most == 0
+        return (denied, f", always: {'the limit is 0' if zero else 'the cost is above the limit'}")
     return (denied, f", retry after {seconds(look.retry_us)}")
 
 

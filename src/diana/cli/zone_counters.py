@@ -8,7 +8,7 @@ import click
 
 from diana.cli.counters import Look
 from diana.cli.known_rule import KnownRule, Terms
-from diana.core.meter import Meter
+from diana.core.meter import Meter, countable
 from diana.core.terms import Override
 
 NO_RULES = "a zone holds counts and no limits; add --rules FILE, the rules file of the processes that use it"
@@ -39,8 +39,9 @@ class ZoneCounters:
         return Look(allowed, remaining, 0 if allowed else retry_us, reset_us)
 
     def reset(self, rule: KnownRule, key: str) -> bool:
-        was_there: bool = self._store.peek([(rule.meter, key, 0)])[0].outcome[3] != 0
-        self._store.reset(rule.meter, key)
+        meter = countable(rule.meter)
+        was_there: bool = self._store.peek([(meter, key, 0)])[0].outcome[3] != 0
+        self._store.reset(meter, key)
         return was_there
 
     def override(self, rule: KnownRule, key: str, override: Override | None) -> bool:  # noqa: ARG002

@@ -15,6 +15,9 @@ Identity = Callable[[Request], str | None]
 KINDS = frozenset({"account", "device"})
 """Identities that the setting `identity` defines, and that code may find (`account=` of a middleware)."""
 
+CODE = "code"
+"""In `identity`, in place of an actor: the application's code finds it."""
+
 
 class Surroundings(NamedTuple):
     """What an actor may know of the rule it stands in."""

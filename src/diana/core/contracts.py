@@ -75,6 +75,13 @@ class Algorithm(Protocol):
         """The most that is ever admitted in a half-open interval of this length."""
 
 
+class OtherNames(Protocol):
+    """An algorithm may have more names, by which others know it."""
+
+    also_written: tuple[str, ...]
+    """In words and small letters, as `spelling`."""
+
+
 class InLua(Protocol):
     """An algorithm may also come in Lua, for stores that count there. It must decide exactly as in Python."""
 
@@ -257,6 +264,9 @@ class FleetStore(Protocol):
     """How often keys are asked for in the fleet, as its heartbeat tells: a `diana.stores.arrivals.Arrivals`."""
     leased: Store
     """Its side for permits that are leased; without one, they are asked for one by one."""
+
+    def check_reachable(self) -> None:
+        """For `require_store`: StoreError, within a few seconds, unless the store can be reached and accepts the login."""
 
     def counts(self) -> Mapping[str, int]:
         """How often what happened, by name: for telemetry."""

@@ -45,8 +45,17 @@ class ConfigError(DianaError, ValueError):
         self.line = line
         self.column = column
         self.path = path
-        self.errors: tuple[ConfigError, ...] = (self,)
+        self._errors: tuple[ConfigError, ...] = ()
+
+    @property
+    def errors(self) -> tuple[ConfigError, ...]:
         """Every mistake of a file, each with its own place."""
+        # Not kept: an error that held itself would keep the frames that it passed through, until the garbage collector runs.
+        return self._errors or (self,)
+
+    @errors.setter
+    def errors(self, errors: tuple[ConfigError, ...]) -> None:
+        self._errors = errors
 
 
 class CostError(DianaError, ValueError):
@@ -129,7 +138,12 @@ class LimitExceeded(DianaError):
         return type(self), (self.decision,)
 
 
+SHOWN_WHOLE = 10**40
+
+
 def shown(value: object) -> str:
     """What the user wrote, short enough for a message."""
+    if isinstance(value, int) and not -SHOWN_WHOLE < value < SHOWN_WHOLE:
+        return "a number of more than 40 digits"  # of more than 4300, Python has no text
     text = repr(value)
     return text if len(text) <= 40 else f"{text[:37]}..."

@@ -73,10 +73,7 @@ class FilterLine(NamedTuple):
         except ConfigError as error:
             if self.place is None or error.line is not None:
                 raise
-            where = f"{self.place.path}.{error.path}" if error.path else self.place.path
-            raise ConfigError(
-                error.message, line=self.place.line, column=self.place.column, path=where
-            ) from None
+            raise self.place.mistake(error.message, error.path) from None
 
 
 def made(

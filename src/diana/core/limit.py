@@ -22,7 +22,7 @@ _AT_ONCE = re.compile(r"\s*([0-9]{1,15})\s+at\s+once\s*", re.IGNORECASE)
 
 
 class Limit(NamedTuple):
-    """`rpu` requests per `unit_us` microseconds."""
+    """`rpu` requests per `unit_us` microseconds. 0: every request is denied (`core/zero.py`)."""
 
     rpu: int
     unit_us: int
@@ -49,7 +49,7 @@ def limit_from_spelling(text: str) -> Limit:
     if spelled is None:
         raise ConfigError(
             f"{shown(text)} is no limit; write N/unit, N per unit or N at once, such as 100/minute, 10 per 30s or 5 at once, "
-            f"where N is a whole number from 1 and the unit is {ALLOWED}"
+            f"where N is a whole number and the unit is {ALLOWED}"
         )
     try:
         unit_us = micros_from_spelling(spelled[2])
@@ -66,14 +66,14 @@ def limits_from_spelling(text: str) -> list[Limit]:
 
 
 def checked_limit(rpu: int, unit_us: int) -> Limit:
-    if not 1 <= rpu <= LARGEST_RPU:
-        raise ConfigError(f"{rpu} requests per unit; write a whole number from 1 to 10**12")
+    if not 0 <= rpu <= LARGEST_RPU:
+        raise ConfigError(f"{shown(rpu)} requests per unit; write a whole number from 0 to 10**12")
     return Limit(rpu, unit_us)
 
 
 def checked_places(most: int, hold_us: int) -> Places:
     if not 1 <= most <= LARGEST_RPU:
-        raise ConfigError(f"{most} at once; write a whole number from 1", path="most")
+        raise ConfigError(f"{shown(most)} at once; write a whole number from 1", path="most")
     if hold_us < SHORTEST_HOLD_US:
         raise ConfigError(
             f"hold is {spelling_from_micros(hold_us)}, too short to renew a place in time; write at least "

@@ -46,6 +46,7 @@ class Match:
         "announcements",
         "asked",
         "by_outcome",
+        "denying",
         "drops",
         "enforced",
         "holds",
@@ -55,6 +56,7 @@ class Match:
         "meters",
         "one_call",
         "readings",
+        "refuses",
         "repeats",
         "rules",
         "shadows",
@@ -87,6 +89,10 @@ class Match:
             [(rule, rule.has_lists, rule.key_of, rule.meter, rule.cost) for rule in rules]
         )
         """Each with whether it leaves some clients alone, and what is wanted of it for every request: its key, its meter, its cost."""
+        self.denying = tuple(place for place in self.enforced if rules[place].deny)
+        """Where a list of clients denies first."""
+        self.refuses = any(rule.meter.denies_all for rule in rules)
+        """A rule's own limit is 0."""
         self.by_outcome = any(rule.charge_on is not None for rule in rules)
         """Some charge by the answer's status."""
         self.holds = any(holds_places(rule.meter.algorithm) for rule in rules)

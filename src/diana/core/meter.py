@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from diana.core.contracts import Algorithm, Decide, Params
 from diana.core.duration import spelling_from_micros
 from diana.core.errors import ConfigError
 from diana.core.limit import Limit, Places, holds_places
+from diana.core.zero import ZeroParams, params_of_limit
 
 if TYPE_CHECKING:
     from diana.core.rule_facts import RuleFacts
@@ -29,6 +30,7 @@ class Meter:
         "algorithm",
         "compiled",
         "decide",
+        "denies_all",
         "facts",
         "family",
         "id",
@@ -50,6 +52,8 @@ class Meter:
     ) -> None:
         self.id = id
         self.limit = limit
+        self.denies_all = limit.rpu == 0
+        """A limit of 0: no store is to be asked."""
         self.algorithm = algorithm
         self.params = params
         self.options = options
@@ -90,7 +94,9 @@ class Family:
         return tuple(terms for terms in (self._lowest, self._widest) if terms is not None)
 
     def include(self, meter: Meter) -> None:
-        """One more. A key may be forgotten only when it is as good as never seen to each of them."""
+        """One more. A key may be forgotten only when it is as good as never seen to each of them. A limit of 0 reads and writes no key."""
+        if meter.denies_all:
+            return
         terms = (meter.limit, meter.options)
         size = _size(terms)
         lowest, widest = self._lowest or terms, self._widest or terms
@@ -122,10 +128,11 @@ def _size(terms: Terms) -> int:
 def params_of_tiers(algorithm: Algorithm, tiers: Sequence[Terms]) -> list[Params]:
     """Of limits that one and the same counter may be asked under, in any order."""
     together = getattr(algorithm, "params_of_tiers", None)
-    if together is None:
-        return [algorithm.params(limit, **options) for limit, options in tiers]
-    found: list[Params] = together(tiers)
-    return found
+    counted = [terms for terms in tiers if terms[0].rpu]
+    if together is None or not counted:
+        return [params_of_limit(algorithm, *terms) for terms in tiers]
+    found: Iterator[Params] = iter(together(counted))
+    return [next(found) if terms[0].rpu else params_of_limit(algorithm, *terms) for terms in tiers]
 
 
 def meter_from_limit(
@@ -140,7 +147,7 @@ def meter_from_limit(
         if option not in algorithm.options:
             raise ConfigError(_foreign(option, algorithm))
     given = {option: value for option, value in options.items() if value is not None}
-    params = algorithm.params(limit, **given)
+    params = params_of_limit(algorithm, limit, given)
     unit = spelling_from_micros(limit.unit_us)
     if holds_places(algorithm):
         # For how long a place is held is no part of it: editing that keeps who is inside.
@@ -148,6 +155,14 @@ def meter_from_limit(
     parts = [name, algorithm.code, unit]
     parts += [f"{option}={getattr(params, option)}" for option in algorithm.identity]
     return Meter("|".join(parts), limit, algorithm, params, given, when_down)
+
+
+def countable(meter: Meter) -> Meter:
+    """One that a store can be asked about: of a limit of 0, one on the same counter, for `reset`."""
+    if not isinstance(meter.params, ZeroParams):
+        return meter
+    limit = Limit(1, meter.limit.unit_us)
+    return Meter(meter.id, limit, meter.algorithm, meter.params.like, {}, meter.when_down)
 
 
 def escaped(part: str) -> str:

@@ -101,23 +101,30 @@ def _by_spelling() -> dict[str, Algorithm]:
 
 
 def algorithm_from_spelling(text: str) -> Algorithm:
-    """`TB`, `tb` and `token bucket` are the same."""
+    """`TB`, `tb` and `token bucket` are the same; `fixed window` is the window by another of its names."""
     found = _by_spelling().get(text) if isinstance(text, str) else None
     if found is not None:
         return found
     word = " ".join(text.lower().split()) if isinstance(text, str) else None
     for algorithm in algorithms().values():
-        if word in (algorithm.code.lower(), algorithm.spelling):
+        if word in (algorithm.code.lower(), algorithm.spelling, *_other_names(algorithm)):
             return algorithm
     known = ", ".join(f"{a.code} ({a.spelling})" for a in algorithms().values())
     raise ConfigError(f"{shown(text)} is no algorithm; {_meant(word)}write one of {known}")
 
 
+def _other_names(algorithm: Algorithm) -> tuple[str, ...]:
+    names: tuple[str, ...] = getattr(algorithm, "also_written", ())
+    return names
+
+
 def _meant(word: str | None) -> str:
     from difflib import get_close_matches
 
-    spellings = {algorithm.spelling for algorithm in algorithms().values()}
-    # What other limiters call a fixed window is ours; without this, a sliding one would be nearer.
-    meant = (word or "")[:40].replace("-", " ").replace("_", " ").removeprefix("fixed ")
+    spellings = {algorithm.spelling: algorithm.spelling for algorithm in algorithms().values()}
+    for algorithm in algorithms().values():
+        named = {name: f"{name} ({algorithm.code})" for name in _other_names(algorithm)}
+        spellings |= named
+    meant = (word or "")[:40].replace("-", " ").replace("_", " ")
     near = get_close_matches(meant, spellings, 1, cutoff=0.65)
-    return f"did you mean {near[0]}? " if near else ""
+    return f"did you mean {spellings[near[0]]}? " if near else ""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from diana.core.actor import CODE
 from diana.core.address import Proxies
 from diana.core.errors import ConfigError, shown
 from diana.core.filter import FilterLine
@@ -19,7 +19,7 @@ from diana.core.path import Reading, path_of_segments, readings_of_path, words_o
 from diana.core.request import Request, printable
 from diana.core.rule import Body, Place, Rule
 from diana.core.rule_facts import add_facts
-from diana.core.rule_names import labelled
+from diana.core.rule_names import labelled, rule_named
 from diana.core.shed import ShedLine
 from diana.core.terms import Functions, why_left_alone
 from diana.core.tree import SegmentTree
@@ -56,6 +56,8 @@ class Settings:
     store: str | None = None
     local_store: str = "memory://"
     store_budget_us: int | None = None
+    require_store: bool = False
+    """The start fails if the store cannot be reached or refuses the login."""
     namespace: str = "diana"
     nodes: int | None = None
     """How many share a limit, while it is not known."""
@@ -73,6 +75,11 @@ class Settings:
     filters: tuple[FilterLine, ...] = ()
     shed: tuple[ShedLine, ...] = ()
     """Factors of load shedding."""
+
+    @property
+    def found_by_code(self) -> tuple[str, ...]:
+        """What `identity` leaves to the application's code: `account`, `device`, `tier`."""
+        return tuple(kind for kind, where in self.identity.items() if where == CODE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,15 +135,12 @@ class Policy:
         cost: Callable[[Request], Any] | None = None,
     ) -> Policy:
         """The same, but code says for each request what this rule's limit is, whether it is left alone, or what it costs."""
-        if not any(rule == one.name for one in self.rules):
-            raise ConfigError(unknown_rule(rule, [one.name for one in self.rules]))
+        changed = rule_named(rule, self.rules)
         functions = Functions(limit, allow, cost)
         for name, function in functions._asdict().items():
             if function is not None:
                 _check_function(name, function)
-        rules = [
-            replace(one, functions=functions) if one.name == rule else one for one in self.rules
-        ]
+        rules = [replace(one, functions=functions) if one is changed else one for one in self.rules]
         return Policy(
             rules,
             exempt=self.exempt,
@@ -147,7 +151,12 @@ class Policy:
 
     def match(self, request: Request) -> Match:
         """Every rule whose url covers the request. `HEAD` counts as `GET`."""
-        path, mount = request.path, request.mount
+        try:
+            path, mount = request.path, request.mount
+        except AttributeError:
+            if isinstance(request, Request):
+                raise
+            raise ConfigError(_no_request(request)) from None
         if mount:
             matched = self._matched if len(path + mount) > LONGEST_REMEMBERED else self._remembered
             return matched(path, request.method[:LONGEST_METHOD], mount)
@@ -187,10 +196,13 @@ def _check_function(name: str, function: object) -> None:
         )
 
 
-def unknown_rule(name: str, known: Sequence[str]) -> str:
-    near = get_close_matches(name, known, 1)
-    hint = f"did you mean {near[0]!r}?" if near else f"there is {', '.join(map(repr, known))}"
-    return f"there is no rule {name!r}; {hint}"
+def _no_request(value: object) -> str:
+    write = (
+        f'Request("GET", {value!r})'
+        if isinstance(value, str)
+        else "Request(method, path, headers, query, peer)"
+    )
+    return f"request must be a Request (got {shown(value)}); write {write}"
 
 
 class _Matching:

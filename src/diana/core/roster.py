@@ -1,4 +1,4 @@
-"""`allow` and `only`: which clients a rule leaves alone, and which it is for.
+"""`allow`, `only` and `deny`: which clients a rule leaves alone, which it is for, and which it denies whatever was counted.
 
 A value that may be a secret (a header, a cookie) is compared by its digest: what a comparison takes longer for, then, is nothing that a
 client can use to find the value letter by letter; and a list of ten thousand tokens is looked up as fast as one.
@@ -6,7 +6,7 @@ client can use to find the value letter by letter; and a list of ten thousand to
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from ipaddress import IPv4Network, IPv6Network
 from typing import NamedTuple
@@ -14,7 +14,7 @@ from typing import NamedTuple
 from diana.core.actor import Identity
 from diana.core.address import LONGEST, Networks, Proxies, ip_from_text
 from diana.core.path import Reading
-from diana.core.request import Request
+from diana.core.request import Contradiction, Request
 
 
 class Entry(NamedTuple):
@@ -58,18 +58,47 @@ class Roster(NamedTuple):
             return True
         return not found or any(one is not None for one in found)
 
+    def denies(
+        self,
+        request: Request,
+        readings: tuple[Reading, ...] | None,
+        note: Callable[[Exception], None],
+    ) -> str | None:
+        """For `deny`: what puts it on the list, in some reading of its path. A request that contradicts itself is on it, since the
+        application may read the listed value; one of which code fails to find who asks is not, and `note` is told."""
+        for entry in self.entries:
+            several = readings if entry.reads_path else None
+            if several is not None and not several:
+                return f"{entry.spelling}, since its path may be read in too many ways"
+            try:
+                for _ in _as_read(request, several):
+                    found = entry.find(request)
+                    if found is not None:
+                        return found
+            except Contradiction:
+                return f"{entry.spelling}, since it contradicts itself"
+            except Exception as error:
+                note(error)
+        return None
+
     def _read(
         self, request: Request, readings: tuple[Reading, ...] | None
     ) -> Iterable[Reading | None]:
-        if readings is None or not any(entry.reads_path for entry in self.entries):
-            yield None
-            return
-        try:
-            for reading in readings:
-                request.read_as(reading)
-                yield reading
-        finally:
-            request.read_as(None)
+        reads_path = any(entry.reads_path for entry in self.entries)
+        return _as_read(request, readings if reads_path else None)
+
+
+def _as_read(request: Request, readings: tuple[Reading, ...] | None) -> Iterator[Reading | None]:
+    """None: as it is."""
+    if readings is None:
+        yield None
+        return
+    try:
+        for reading in readings:
+            request.read_as(reading)
+            yield reading
+    finally:
+        request.read_as(None)
 
 
 def entry_of_values(

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from diana.core.actor import KINDS
+from diana.core.errors import ConfigError
 from diana.core.meter import Meter
 from diana.core.request import Request
 from diana.core.roster import Roster
@@ -15,11 +16,22 @@ from diana.core.url import Url
 
 
 class Place(NamedTuple):
-    """Where in a file something stands: the column and the line count from 1."""
+    """Where in a file something stands: the column and the line count from 1. Of rules in code the line is 0, and the path says where."""
 
     line: int
     column: int
     path: str
+
+    @property
+    def spot(self) -> str:
+        return f"line {self.line}" if self.line else self.path
+
+    def mistake(self, message: str, path: str | None = None) -> ConfigError:
+        """An error about what stands here, found when the rules are used. `path` is what it is about in there."""
+        where = f"{self.path}.{path}" if path else self.path
+        if not self.line:
+            return ConfigError(message, path=where)
+        return ConfigError(message, line=self.line, column=self.column, path=where)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,26 +71,35 @@ class Rule:
     """Clients it leaves alone: who is on one of these lists."""
     only: tuple[Roster, ...] = ()
     """Clients it is for: who is on each of these lists."""
+    deny: tuple[Roster, ...] = ()
+    """Clients it denies, whatever was counted: who is on one of these lists, also if `allow` has them."""
     charge_on: Statuses | None = None
     """Answers that are charged; for all others the charge is given back. None: all are charged."""
     functions: Functions | None = None
     drop: str | None = None
     """`random`: when far more ask than can pass, chance decides who asks."""
     label: str | None = field(default=None, compare=False)
-    """In metrics, where the name alone does not tell it from another rule; None: its name does."""
+    """In metrics and for commands, where the name alone does not tell it from another rule; None: its name does."""
+
+    @property
+    def distinct_name(self) -> str:
+        """The name that no other rule of its policy has."""
+        return self.label or self.name
 
     @property
     def lists_read_path(self) -> bool:
         """Who is on its lists may be another question for another reading of the path."""
         return any(
-            entry.reads_path for roster in (*self.allow, *self.only) for entry in roster.entries
+            entry.reads_path
+            for roster in (*self.allow, *self.only, *self.deny)
+            for entry in roster.entries
         )
 
     @property
     def has_lists(self) -> bool:
-        """It may leave a client alone."""
+        """It may leave a client alone; or it is in the shadow, and would deny one."""
         by_code = self.functions is not None and self.functions.allow is not None
-        return bool(self.allow or self.only) or by_code
+        return bool(self.allow or self.only) or by_code or bool(self.deny)
 
     @property
     def varies(self) -> bool:

@@ -18,12 +18,16 @@ ELSEWHERE = ("global", "leased")
 class RuleFacts(NamedTuple):
     name: str | None
     """None: the name under which it counts."""
+    label: str | None
+    """Its distinct name; None: its name is."""
     url: str
     methods: tuple[str, ...]
     cost: int
     tiers: Mapping[str, Meter]
     overrides: Mapping[str, OverrideMeter]
     """By the key that is counted."""
+    own: Meter | None
+    """The rule's limit, if it is 0: then the store knows its tiers and overrides by another meter. None: the meter that has these facts."""
     by_code: tuple[str, ...]
     """Which of `limit`, `allow` and `cost` are functions of the request."""
 
@@ -32,13 +36,17 @@ def add_facts(rules: Iterable[Rule]) -> None:
     """Each meter of a rule that counts in the store knows them. Not the rule itself: that would be a circle."""
     for rule in rules:
         if rule.scope in ELSEWHERE:
-            rule.meter.facts = RuleFacts(
+            own, family = rule.meter, rule.meter.family
+            counted = own if family is None or not own.denies_all else family.first or own
+            counted.facts = RuleFacts(
                 None if counter_name(rule.meter) == rule.name else rule.name,
+                rule.label,
                 rule.url.spelling,
                 tuple(sorted(rule.methods or ())),
                 rule.cost,
                 {} if rule.tiers is None else rule.tiers.meters,
                 rule.overrides,
+                None if counted is own else own,
                 _by_code(rule),
             )
 

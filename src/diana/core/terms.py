@@ -15,6 +15,7 @@ from diana.core.limit import Limit, Places, checked_limit, checked_places, limit
 from diana.core.meter import Family, Meter, meter_from_limit
 from diana.core.path import Reading
 from diana.core.request import Request
+from diana.core.zero import params_of_limit
 
 if TYPE_CHECKING:
     from diana.core.rule import Rule
@@ -118,11 +119,16 @@ def meter_with(meter: Meter, override: Override) -> Meter:
                 path="burst",
             )
         options["burst"] = override.burst
-    params = meter.algorithm.params(limit, **options)
+    params = params_of_limit(meter.algorithm, limit, options)
     family = family_of(meter)
     other = Meter(meter.id, limit, meter.algorithm, params, options, meter.when_down, family)
     family.include(other)
     return other
+
+
+def cost_never_passes(cost: int, most: int) -> str:
+    """What is said of an override under which the rule's cost is always denied."""
+    return f"the rule's cost {cost} can never pass: the most is {most}; write more"
 
 
 def family_of(meter: Meter) -> Family:
@@ -155,8 +161,14 @@ class LiveOverride:
         return self.ready
 
 
+NO_OVERRIDES: dict[str, LiveOverride] = {}
+
+
 class LiveOverrides:
-    """Overrides that come and go while rules stay: from code, or from the store. By the rule's name and the key that is counted."""
+    """Overrides that come and go while rules stay: from code, or from the store. By the rule's distinct name and the key that is counted.
+
+    One under a name that several rules have, because an edit added a rule of this name, applies to each of them that has none of its own.
+    """
 
     def __init__(self) -> None:
         self.by_rule: dict[str, dict[str, LiveOverride]] = {}
@@ -174,6 +186,23 @@ class LiveOverrides:
         of_rule.pop(key, None)
         if not of_rule:
             self.by_rule.pop(rule, None)
+
+    def set_for(self, rule: Rule, key: str, override: Override | None) -> None:
+        """Under the name that no other rule has; what is removed may stand under a name that other rules have, too."""
+        own = rule.distinct_name
+        is_shared = override is None and key not in self.by_rule.get(own, NO_OVERRIDES)
+        self.set(rule.name if is_shared else own, key, override)
+
+    def find(self, rule: Rule, key: str) -> LiveOverride | None:
+        if rule.label is not None:
+            found = self.by_rule.get(rule.label, NO_OVERRIDES).get(key)
+            if found is not None:
+                return found
+        return self.by_rule.get(rule.name, NO_OVERRIDES).get(key)
+
+    def of_rule(self, rule: Rule) -> dict[str, LiveOverride]:
+        shared = self.by_rule.get(rule.name, NO_OVERRIDES)
+        return {**shared, **self.by_rule.get(rule.distinct_name, NO_OVERRIDES)}
 
     def replace(self, others: LiveOverrides) -> None:
         """All at once; whoever holds on to this sees the others from now on."""

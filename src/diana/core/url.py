@@ -1,4 +1,4 @@
-"""Urls in rules: a prefix by whole segments, with `{name}` and `*` for one segment each."""
+"""Urls in rules: a prefix by whole segments, with `{name}` and `*` for one segment each; `%2A`, `%7B`, `%7D` are the signs themselves."""
 
 from __future__ import annotations
 
@@ -8,7 +8,16 @@ from typing import NamedTuple
 from diana.core.errors import ConfigError, shown
 from diana.core.path import segments_of_path
 
+_REGULAR = re.compile(r"^[~^]|[.)\]][*+]|\\[dDwWsSbB.]|\(\?|\[\^|\[[^]/]+-[^]/]+\]|\$$")
+"""What stands in regular expressions, and hardly in a path. A path that has it all the same can be written percent-encoded."""
+_PLAIN = re.compile(r"[A-Za-z0-9_~-]+(?:\.[A-Za-z0-9_~-]+)*")
 _CAPTURE = re.compile(r"\{([A-Za-z_][A-Za-z0-9_-]*)\}")
+_LITERAL = {"*": "%2A", "{": "%7B", "}": "%7D"}
+_ENCODED = re.compile(r"%(?:2A|7B|7D)", re.IGNORECASE)
+# Encoded signs while a url is read: no decoding gives these surrogates.
+_MARKS = {"%2A": "\ud805", "%7B": "\ud806", "%7D": "\ud807"}
+_SIGNS = str.maketrans({_MARKS[encoded]: sign for sign, encoded in _LITERAL.items()})
+_SPELLED = str.maketrans(_LITERAL)
 
 
 class Url(NamedTuple):
@@ -31,6 +40,11 @@ class Url(NamedTuple):
 
 
 def url_from_spelling(text: str) -> Url:
+    if _REGULAR.search(text):
+        raise ConfigError(
+            f"url must be a path, not a regular expression (got {shown(text)}); write {_prefix_meant(text)}, "
+            "which covers all paths below it"
+        )
     if "://" in text:
         raise ConfigError(
             f"the url {shown(text)} names a host; write the path only, and limit by actor: host"
@@ -45,7 +59,9 @@ def url_from_spelling(text: str) -> Url:
         raise ConfigError(f"the url {shown(text)} has a fragment (#); write the path only")
     segments: list[str | None] = []
     captures: dict[str, int] = {}
-    for segment in segments_of_path(text):
+    marked = _ENCODED.sub(lambda found: _MARKS[found[0].upper()], text)
+    for segment in segments_of_path(marked):
+        literal = segment.translate(_SIGNS)
         named = _CAPTURE.fullmatch(segment)
         if named is not None:
             if named[1] in captures:
@@ -58,21 +74,33 @@ def url_from_spelling(text: str) -> Url:
             segments.append(None)
         elif segment.startswith("{") and segment.endswith("}"):
             raise ConfigError(
-                f"{shown(segment)} in the url {shown(text)} is no name; write letters, digits, _ or -, a letter first"
+                f"{shown(literal)} in the url {shown(text)} is no name; write letters, digits, _ or -, a letter first"
             )
         elif any(sign in segment for sign in "*{}"):
             raise ConfigError(
-                f"{shown(segment)} in the url {shown(text)}: * and {{name}} stand for one whole segment; "
-                "a url covers all below it anyway"
+                f"{shown(literal)} in the url {shown(text)}: * and {{name}} stand for one whole segment, and "
+                "a url covers all below it anyway; the signs themselves are written %2A, %7B and %7D"
             )
-        elif not segment.isprintable():
+        elif not literal.isprintable():
             raise ConfigError(f"the url {shown(text)} is no text; write it in UTF-8")
         else:
-            segments.append(segment)
+            segments.append(literal)
     spelled = "/" + "/".join(_spelled(segments, captures))
     return Url(spelled, tuple(segments), tuple(captures.items()))
 
 
 def _spelled(segments: list[str | None], captures: dict[str, int]) -> list[str]:
     names = {place: f"{{{name}}}" for name, place in captures.items()}
-    return [names.get(place, "*") if part is None else part for place, part in enumerate(segments)]
+    return [
+        names.get(place, "*") if part is None else part.translate(_SPELLED)
+        for place, part in enumerate(segments)
+    ]
+
+
+def _prefix_meant(expression: str) -> str:
+    """`/users/*/orders` for `^/users/[0-9]+/orders/?$`."""
+    path = expression.lstrip("~^* ").rstrip("$").replace("\\.", ".")
+    words = [word if _PLAIN.fullmatch(word) else "*" for word in path.split("/")[1:]]
+    while words and words[-1] == "*":
+        words.pop()
+    return "/" + "/".join(words)

@@ -12,6 +12,9 @@ from diana.core.request import Request, printable
 from diana.core.rule import Rule
 from diana.core.shed import Shed
 
+FORBIDDEN = 403
+"""The status for clients on a `deny` list."""
+
 
 class Verdict(NamedTuple):
     """True or false by itself. `rules` and `decisions` stand side by side, in the order in which they were asked."""
@@ -31,9 +34,18 @@ class Verdict(NamedTuple):
     """Beside the rules: under which numbers each was asked. A tier's or an override's are not the rule's own."""
     shed: Shed | None = None
     """Rejected because of load, before any rule was asked: by which factor, at which level. Then `denied_by` is None."""
+    listed: str | None = None
+    """What of the `deny` list of `denied_by` the request is, such as `ip 203.0.113.0/24`. None: no list denies it."""
 
     def __bool__(self) -> bool:
         return self.allowed
+
+    @property
+    def status(self) -> int | None:
+        """Of the response to a denied request: 403 for a client on a `deny` list, or the rule's own. None: as `response.status` says."""
+        if self.listed is not None:
+            return FORBIDDEN
+        return None if self.denied_by is None else self.denied_by.status
 
     @property
     def rules(self) -> tuple[Rule, ...]:
@@ -64,11 +76,14 @@ class Verdict(NamedTuple):
             f"{printable(request.method)} {printable(request.path)} from {printable(request.peer or 'nowhere')}"
         ]
         for place, (rule, decision) in enumerate(zip(self.rules, self.decisions, strict=True)):
-            lines += ["│", f"├─ {rule}", f"│    {_said(rule, decision)}"]
+            said = _said(rule, decision)
+            if self.listed is not None and rule is self.denied_by:
+                said = f"✗ denied: its deny list has the request's {self.listed}"
+            lines += ["│", f"├─ {rule}", f"│    {said}"]
             if self.meters and self.meters[place] is not rule.meter:
                 lines.append(f"│    under {self.meters[place].limit}")
-            if rule.name in self.identity_errors:
-                error = printable(repr(self.identity_errors[rule.name]))
+            if rule.distinct_name in self.identity_errors:
+                error = printable(repr(self.identity_errors[rule.distinct_name]))
                 lines += [f"│    finding its {rule.actor} failed: {error}"]
         for (name, function), raised in self.function_errors.items():
             lines += ["│", f"│  {function}= of {name} failed: {printable(repr(raised))}"]

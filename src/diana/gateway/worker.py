@@ -12,7 +12,7 @@ import socket
 import sys
 import threading
 
-from diana.core.errors import ConfigError, SourceError
+from diana.core.errors import ConfigError, SourceError, StoreError
 from diana.gateway.running import GatewayOptions, run_worker
 
 MOST_AT_ONCE = 4_096
@@ -56,6 +56,9 @@ def main(words: list[str]) -> int:
             run_worker(options, inherited, announce, WholeLines(1))
     except (ConfigError, SourceError) as error:
         print(f"Error: these rules cannot be used:\n{error}", file=sys.stderr)  # noqa: T201
+        return 1
+    except StoreError as error:
+        print(f"Error: {error}", file=sys.stderr)  # noqa: T201
         return 1
     return 0
 

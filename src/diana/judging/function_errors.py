@@ -28,11 +28,11 @@ class FunctionErrors:
 
     def note(self, rule: Rule, request: Request, function: str, error: Exception) -> None:
         """Once per request and function, though a request may be checked again while it waits."""
-        known = request.function_errors or {}
-        if (rule.name, function) in known:
+        known, name = request.function_errors or {}, rule.distinct_name
+        if (name, function) in known:
             return
-        request.function_errors = {**known, (rule.name, function): error}
-        self.note_error(rule.name, function, error)
+        request.function_errors = {**known, (name, function): error}
+        self.note_error(name, function, error)
 
     def note_error(self, name: str, function: str, error: Exception) -> None:
         self.count += 1

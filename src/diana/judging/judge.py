@@ -17,23 +17,26 @@ from weakref import ReferenceType, ref
 
 from diana.core.charge import charged_at
 from diana.core.contracts import Client, Clock, Observer, Store
-from diana.core.decision import NEVER, Decision
+from diana.core.decision import Decision
 from diana.core.division import Shares, share_without_registry
 from diana.core.errors import ConfigError, shown
 from diana.core.match import Match
-from diana.core.meter import Meter
+from diana.core.meter import Meter, countable
 from diana.core.plugins import plugin
-from diana.core.policy import Policy, unknown_rule
+from diana.core.policy import Policy
 from diana.core.request import Request
 from diana.core.rule import Rule
+from diana.core.rule_names import rule_named
 from diana.core.shed import Shed
 from diana.core.terms import (
     LiveOverrides,
     Override,
+    cost_never_passes,
     meter_with,
 )
 from diana.core.verdict import Verdict
-from diana.judging.charging import NO_IDENTITY, REFUSED_KEY, Charge, Charging
+from diana.core.zero import REFUSED
+from diana.judging.charging import NO_IDENTITY, REFUSED_KEY, Charge, Charging, Refusal, is_refused
 from diana.judging.dropping import DROPPED, Dropping
 from diana.judging.edited_slots import meters_after_edit
 from diana.judging.giving_back import GivingBack, StoreCall
@@ -52,7 +55,6 @@ from diana.waiting import Lines
 
 log = logging.getLogger("diana")
 
-REFUSED = (False, 0, NEVER, 0, 0)
 NO_RULES = Match(())
 
 _new = tuple.__new__
@@ -62,10 +64,13 @@ class Look(NamedTuple):
     """What `check` would ask, without asking it."""
 
     match: Match
-    charges: list[Charge]
+    meters: list[Meter]
     asked: list[tuple[Store, Charge]]
-    """Without those of rules in the shadow that refuse the request: they are counted nowhere."""
-    refusing: Rule | None
+    """Without those that are refused: they need no store."""
+    refused: dict[int, Decision]
+    """By the rule's place in the match."""
+    listed: str | None
+    """What of a `deny` list the request is."""
     now: int | None
 
 
@@ -116,6 +121,8 @@ class Judge:
         self._charging = Charging(self.stored, self.overrides, self.shares)
         self.follow: Callable[[], bool] = lambda: True
         """Follow changes of the rules in this process; whether it does."""
+        self.accept: Callable[[Policy], None] | None = None
+        """Raises ConfigError for rules that cannot be used here."""
         self._pid = 0
         self._shedding = Shedding()
         self.shedding: Shedding | None = None
@@ -187,6 +194,8 @@ class Judge:
 
     def swap(self, policy: Policy) -> None:
         """Other rules from now on; who is being judged is judged by those it began with. What was counted stays."""
+        if self.accept is not None:
+            self.accept(policy)
         self.stores.check_fits(policy)
         edited = meters_after_edit(policy, self.policy, self.clock() if self.clock else wall_us())
         self.policy = policy
@@ -297,9 +306,9 @@ class Judge:
                 return self._reject(shed, request)
         policy = self.policy
         now = self.clock and self.clock()
-        match, charges, refusing = self._charging.charges(policy, request, now)
-        if refusing is not None:
-            return self._refuse(refusing, match, charges, now, policy, request)
+        match, charges, refusal = self._charging.charges(policy, request, now)
+        if refusal is not None:
+            return self._refuse(match, charges, refusal, now, policy, request)
         if match.drops:
             dropped = self._dropped(match, charges)
             if dropped is not None:
@@ -320,62 +329,56 @@ class Judge:
     def look(self, request: Request) -> Look:
         """Which counter of which store each rule would be asked about this request."""
         now = self.clock and self.clock()
-        match, charges, refusing = self._charging.charges(self.policy, request, now)
-        asked = [
-            (self.stores.of(rule), charge)
-            for rule, charge in zip(match.rules, charges, strict=True)
-            if charge[1] is not REFUSED_KEY
-        ]
-        return Look(match, charges, asked, refusing, now)
+        match, charges, refusal = self._charging.charges(self.policy, request, now)
+        listed = None if refusal is None else refusal.listed
+        asked: list[tuple[Store, Charge]] = []
+        refused: dict[int, Decision] = {}
+        for place, (rule, charge) in enumerate(zip(match.rules, charges, strict=True)):
+            if listed is not None or is_refused(charge):
+                refused[place] = self._denial(charge, now)
+            else:
+                asked.append((self.stores.of(rule), charge))
+        return Look(match, [charge[0] for charge in charges], asked, refused, listed, now)
 
     def conclude_look(self, look: Look, decisions: list[Decision], request: Request) -> Verdict:
         """What `check` would have said; observers are not told."""
-        match, meters = look.match, tuple(charge[0] for charge in look.charges)
-        found = iter(decisions)
-        decisions = [
-            self._denial(rule, look.now) if charge[1] is REFUSED_KEY else next(found)
-            for rule, charge in zip(match.rules, look.charges, strict=True)
+        match, peeked = look.match, iter(decisions)
+        answers = [
+            look.refused[place] if place in look.refused else next(peeked)
+            for place in range(len(match.rules))
         ]
-        if look.refusing is not None:
-            match, meters = Match((*match.rules, look.refusing)), (*meters, look.refusing.meter)
-            decisions = [*decisions, self._denial(look.refusing, look.now)]
-        denied_by, delay = _denied_or_delayed(match, decisions)
-        version, answers = self.policy.version, tuple(decisions)
+        denied_by, delay = _denied_or_delayed(match, answers)
+        version, meters = self.policy.version, tuple(look.meters)
         return Verdict(
-            denied_by is None, delay, denied_by, match, answers, version, request, meters
-        )
+            denied_by is None, delay, denied_by, match, tuple(answers), version, request, meters,
+            listed=look.listed,
+        )  # fmt: skip
 
     def counters(self, request: Request, only: str | None) -> Iterator[tuple[Store, Meter, str]]:
         """Those of the request's keys: of all rules it meets, or of one."""
-        if only is not None:
-            self.rule_named(only)
-        look = self.look(request)
-        for rule, (meter, key, _) in zip(look.match.rules, look.charges, strict=True):
-            if key is not REFUSED_KEY and (only is None or rule.name == only):
-                yield self.stores.of(rule), meter, key
-
-    def rule_named(self, name: str) -> Rule:
-        for rule in self.policy.rules:
-            if rule.name == name:
-                return rule
-        raise ConfigError(unknown_rule(name, [rule.name for rule in self.policy.rules]))
+        wanted = None if only is None else rule_named(only, self.policy.rules).distinct_name
+        now = self.clock and self.clock()
+        for rule, (meter, key, _) in self._charging.counters(self.policy, request, now):
+            if wanted is None or rule.distinct_name == wanted:
+                yield self.stores.of(rule), countable(meter), key
 
     def override(self, name: str, value: str, override: Override | None) -> None:
         """Other numbers for one value of a rule's actor; None: no longer. Of this process alone."""
-        rule = self.rule_named(name)
+        rule = rule_named(name, self.policy.rules)
         if rule.key_from is None:
             raise ConfigError(
                 f"rule {name!r} counts by {rule.actor}; overrides are by the value of one actor"
             )
+        if not isinstance(value, str):
+            said = f"value must be a str, the value of the rule's actor (got {shown(value)})"
+            raise ConfigError(said + (f"; write '{value}'" if value.__class__ is int else ""))
         key = rule.key_from(value)
         if override is not None:
             meter = meter_with(rule.meter, override)
             self.stores.check_fit(meter)
-            if rule.cost > meter.params.limit:
-                raise ConfigError(
-                    f"the rule's cost {rule.cost} can never pass: the most is {meter.params.limit}; write more"
-                )
-        self.overrides.set(name, key, override)
+            if rule.cost > meter.params.limit and not meter.denies_all:
+                raise ConfigError(cost_never_passes(rule.cost, meter.params.limit))
+        self.overrides.set_for(rule, key, override)
 
     def _decide_here(
         self, match: Match, charges: list[Charge], now: int | None
@@ -438,11 +441,10 @@ class Judge:
         if not all(decisions.values()):
             return
         for place in match.shadows:
-            rule = match.rules[place]
-            if charges[place][1] is REFUSED_KEY:
-                decisions[place] = self._denial(rule, now)
+            if is_refused(charges[place]):
+                decisions[place] = self._denial(charges[place], now)
             else:
-                yield place, self.stores.of(rule)
+                yield place, self.stores.of(match.rules[place])
 
     def _conclude_some(
         self,
@@ -451,13 +453,14 @@ class Judge:
         policy: Policy,
         request: Request,
         charges: list[Charge],
+        listed: str | None = None,
     ) -> Verdict:
         """Who comes after a denial was not asked."""
         order = tuple(sorted(decisions))
         asked = match if len(order) == len(match.rules) else match.pick(order)
         charged = [charges[place] for place in order]
         answers = [decisions[place] for place in order]
-        return self._conclude(asked, answers, policy, request, charged)
+        return self._conclude(asked, answers, policy, request, charged, listed)
 
     def _conclude(
         self,
@@ -466,6 +469,7 @@ class Judge:
         policy: Policy,
         request: Request,
         charges: list[Charge],
+        listed: str | None = None,
     ) -> Verdict:
         """The verdict of the rules that were asked; observers are told."""
         denied_by, delay = None, 0.0
@@ -482,7 +486,18 @@ class Judge:
         version, answers = policy.version, tuple(decisions)
         verdict: Verdict = _new(
             Verdict,
-            (denied_by is None, delay, denied_by, match, answers, version, request, meters, None),
+            (
+                denied_by is None,
+                delay,
+                denied_by,
+                match,
+                answers,
+                version,
+                request,
+                meters,
+                None,
+                listed,
+            ),
         )
         if self.observers:
             self._notify(verdict)
@@ -498,26 +513,25 @@ class Judge:
 
     def _refuse(
         self,
-        refusing: Rule,
-        before: Match,
+        match: Match,
         charges: list[Charge],
+        refusal: Refusal,
         now: int | None,
         policy: Policy,
         request: Request,
     ) -> Verdict:
-        """No rule is charged; a local one before it that denies as well is the one to name."""
-        asked, decisions, looked_at = [], [], []
-        for rule, charge in zip(before.rules, charges, strict=True):
+        """The last rule denies, so none is charged; a local one before it that denies as well is the one to name."""
+        last = len(charges) - 1
+        decisions: dict[int, Decision] = {}
+        for place, charge in enumerate(charges[:last]):
+            rule = match.rules[place]
             if rule.mode == "enforce" and self.stores.of(rule) is self.local:
                 (decision,) = self.local.peek([charge], now)
                 if decision:
                     (decision,) = self.local.peek([(charge[0], charge[1], 0)], now)
-                asked.append(rule)
-                decisions.append(decision)
-                looked_at.append(charge)
-        decisions.append(self._denial(refusing, now))
-        looked_at.append((refusing.meter, NO_IDENTITY, refusing.cost))
-        return self._conclude(Match((*asked, refusing)), decisions, policy, request, looked_at)
+                decisions[place] = decision
+        decisions[last] = self._denial(charges[last], now)
+        return self._conclude_some(match, decisions, policy, request, charges, refusal.listed)
 
     def _dropped(self, match: Match, charges: list[Charge]) -> int | None:
         """The place of the first rule by which chance denies; every such rule counts the arrival."""
@@ -544,9 +558,12 @@ class Judge:
         only = match.pick((place,))
         return self._conclude(only, [decision], policy, request, [charges[place]])
 
-    def _denial(self, rule: Rule, now: int | None) -> Decision:
+    def _denial(self, charge: Charge, now: int | None) -> Decision:
+        """Of a charge that is refused."""
+        meter, key, cost = charge
         at = wall_us() if now is None else now
-        return Decision(REFUSED, rule.meter.params.limit, NO_IDENTITY, rule.cost, at)
+        shown_key = NO_IDENTITY if key is REFUSED_KEY else key
+        return Decision(REFUSED, meter.params.limit, shown_key, cost, at)
 
     def _notify(self, verdict: Verdict) -> None:
         report = getattr(verdict.request, "report", None)

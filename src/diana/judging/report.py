@@ -89,6 +89,7 @@ def joined_verdict(verdicts: Sequence[Verdict]) -> Verdict:
         request,
         tuple(meter for one in asked for meter in one.meters or one.match.meters),
         None if denied is None else denied.shed,
+        None if denied is None else denied.listed,
     )
 
 

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable
 
 from diana.core.contracts import Client, Store
-from diana.core.errors import ConfigError
+from diana.core.errors import ConfigError, DianaError
 from diana.core.match import HERE, LEASED
 from diana.core.meter import Meter
 from diana.core.policy import Policy
@@ -56,8 +56,26 @@ class RuleStores:
         """Those to be closed with the guard."""
         if isinstance(chosen, str):
             self.owned.append(self.shared)
+        if settings.require_store:
+            self._require(is_chosen=chosen is not None)
         self._warned = chosen is not None
         self.warn_if_not_shared(policy)
+
+    def _require(self, *, is_chosen: bool) -> None:
+        """ConfigError without a store; StoreError if it cannot be reached or refuses the login."""
+        check_reachable = getattr(self.shared, "check_reachable", None)
+        try:
+            if not is_chosen:
+                raise ConfigError(
+                    "store must be a URL, because require_store is true (got none); write store: redis://HOST:PORT, set DIANA_STORE, "
+                    "or remove require_store"
+                )
+            if check_reachable is not None:
+                check_reachable()
+        except DianaError:
+            for store in self.owned:
+                store.close()
+            raise
 
     def of(self, rule: Rule) -> Store:
         if rule.scope in HERE:
@@ -72,11 +90,11 @@ class RuleStores:
             tiers = () if rule.tiers is None else rule.tiers.meters.values()
             overrides = (one.meter for one in rule.overrides.values())
             for meter in (rule.meter, *tiers, *overrides):
-                if rule.scope != "global" or meter.when_down == "local":
+                if not meter.denies_all and (rule.scope != "global" or meter.when_down == "local"):
                     _check_fit(self._check_meter, meter, rule)
 
     def check_fit(self, meter: Meter) -> None:
-        if self._check_meter is not None:
+        if self._check_meter is not None and not meter.denies_all:
             self._check_meter(meter)
 
     def warn_if_not_shared(self, policy: Policy) -> None:
@@ -98,6 +116,4 @@ def _check_fit(check: Callable[[Meter], None], meter: Meter, rule: Rule) -> None
         place = rule.place
         if place is None:
             raise
-        raise ConfigError(
-            error.message, line=place.line, column=place.column, path=f"{place.path}.{error.path}"
-        ) from None
+        raise place.mistake(error.message, error.path) from None

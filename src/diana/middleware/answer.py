@@ -40,7 +40,7 @@ Fields = list[tuple[bytes, bytes]]
 MOST_COMPOSED = 4_096
 """Bodies that are remembered."""
 PROBLEM_TYPES = "https://iana.org/assignments/http-problem-types#"
-EXCEEDED, REDUCED, OVERLOADED = "exceeded", "reduced", "overloaded"
+EXCEEDED, REDUCED, OVERLOADED, LISTED = "exceeded", "reduced", "overloaded", "listed"
 TYPES = {
     EXCEEDED: PROBLEM_TYPES + "quota-exceeded",
     REDUCED: PROBLEM_TYPES + "temporary-reduced-capacity",
@@ -132,6 +132,8 @@ class Answers:
         """Status, header lines and body for a denied request."""
         if verdict.shed is not None:
             return self._shed(verdict, verdict.shed)
+        if verdict.listed is not None:
+            return self._listed(verdict)
         match, decisions = verdict.match, verdict.decisions
         meters = verdict.meters or match.meters
         if match.repeats:
@@ -140,7 +142,7 @@ class Answers:
         denying = [(rule, decision) for rule, decision in asked if not decision]
         retry = seconds_to_retry([decision for _, decision in denying])
         first = verdict.denied_by
-        status = (first and first.status) or self._answer.status
+        status = verdict.status or self._answer.status
         body = self._body(first)
         names = tuple(rule.name for rule, _ in denying)
         problem = REDUCED if denying and denying[0][1].degraded else EXCEEDED
@@ -161,6 +163,12 @@ class Answers:
             verdict, status, self._answer.body, OVERLOADED, (), shed.retry_after
         )
         return Denial(status, headers, content)
+
+    def _listed(self, verdict: Verdict) -> Denial:
+        """A client on a `deny` list: no quota was asked, and no time is told."""
+        status = verdict.status or self._answer.status
+        body = self._body(verdict.denied_by)
+        return Denial(status, *self._headers_and_body(verdict, status, body, LISTED, (), None))
 
     def _headers_and_body(
         self,
@@ -285,7 +293,7 @@ def _problem(status: int, kind: str, names: tuple[str, ...], retry: int | None) 
     }
     if retry:
         problem["retry_after"] = retry
-    if kind == OVERLOADED:
+    if kind in (OVERLOADED, LISTED):
         return json.dumps(problem)
     problem["violated-policies"] = [policy_name(name) for name in names]
     return json.dumps(problem)
@@ -300,6 +308,8 @@ def _title(kind: str, status: int, retry: int | None) -> str:
 
 
 def _detail(kind: str, retry: int | None) -> str:
+    if kind == LISTED:
+        return "Requests of this client are denied."
     if kind == OVERLOADED and retry is not None:
         return f"The service is overloaded and rejects some requests. No quota was used. {_try_again(retry)}"
     return detail_of(retry)

@@ -10,9 +10,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from functools import partial
+from typing import NamedTuple
 
 from diana.core.contracts import Client, Clock, Observer, Store
-from diana.core.errors import ConfigError
+from diana.core.errors import ConfigError, DianaError, StoreError
 from diana.core.verdict import Verdict
 from diana.guard import AsyncGuard
 from diana.middleware import admission as admissions
@@ -38,7 +39,7 @@ from diana.middleware.at_hand import (
 )
 from diana.middleware.delay import WAITING, DelayedRequest, deny_instead
 from diana.middleware.holding import send_and_release
-from diana.middleware.identity import Finder, Finders, afind
+from diana.middleware.identity import ARGUMENTS, Finder, Finders, afind
 from diana.middleware.inside import enter_in_loop
 from diana.middleware.opening import Rules, check_options, open_guard
 from diana.middleware.outcome import Outcome
@@ -55,7 +56,21 @@ __all__ = [
 ]
 
 REFUSAL_OF_HANDSHAKES = "websocket.http.response"
-TRY_AGAIN_LATER = 1013
+
+
+class Close(NamedTuple):
+    """How a WebSocket is closed whose handshake is denied."""
+
+    code: int
+    reason: str
+
+
+TRY_AGAIN_LATER = Close(1013, "Too many requests")
+POLICY_VIOLATION = Close(1008, "Forbidden")
+
+
+def close_of(verdict: Verdict) -> Close:
+    return TRY_AGAIN_LATER if verdict.listed is None else POLICY_VIOLATION
 
 
 class RateLimitMiddleware:
@@ -87,8 +102,7 @@ class RateLimitMiddleware:
         self.app = app
         self.enabled = enabled
         self.denied: Denied | None = None
-        self._failure: ConfigError | None = None
-        self._open = partial(open_guard, AsyncGuard, rules, store, local_store, clock, observers)
+        self._failure: DianaError | None = None
         self._owned, self._closed = guard is None, False
         if not enabled:
             return
@@ -96,8 +110,13 @@ class RateLimitMiddleware:
             check_options(guard, rules, store, local_store, clock, observers)
             self.finders = Finders(account, device, tier)
             self.denied = checked_denied(denied)
+            check = partial(self.finders.require, ARGUMENTS)
+            options = (rules, store, local_store, clock, observers)
+            self._open = partial(open_guard, AsyncGuard, *options, check)
+            if guard is not None:
+                check(guard.policy)
             self.guard = self._open() if guard is None else guard
-        except ConfigError as error:
+        except (ConfigError, StoreError) as error:
             # Not raised here: frameworks make their middleware while the lifespan starts, and servers take an exception in that for an
             # app without one. They would start, and answer every request with 500.
             self._failure = error
@@ -227,7 +246,7 @@ class RateLimitMiddleware:
             response = REFUSAL_OF_HANDSHAKES
             if response not in (scope.get("extensions") or ()):
                 # The server makes a 403 of it.
-                await send({"type": "websocket.close", "code": TRY_AGAIN_LATER})
+                await send({"type": "websocket.close", "code": close_of(verdict).code})
                 return
         elif self.denied is not None:
             own = await own_answer(self.denied, verdict.request, verdict)

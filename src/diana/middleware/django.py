@@ -10,6 +10,7 @@ user: `DIANA_ACCOUNT = "diana.django.user"`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -39,6 +40,8 @@ from diana.middleware.opening import RULES_FILE, open_guard
 from diana.middleware.wsgi import EnvironRequest, lines_from_fields, lines_to_add
 from diana.waiting import Timer
 
+SETTINGS = {kind: f"DIANA_{kind.upper()}" for kind in ("account", "device", "tier")}
+"""How the middleware is given its functions."""
 LISTS = ("RateLimit", "RateLimit-Policy")
 
 
@@ -60,14 +63,14 @@ class RateLimitMiddleware:
         finders = [imported_setting(name) for name in ("ACCOUNT", "DEVICE", "TIER")]
         denied = checked_denied(imported_setting("DENIED"))
         self._is_async = iscoroutinefunction(get_response)
+        self.finders = Finders(*map(awaited if self._is_async else called, finders))
+        check = partial(self.finders.require, SETTINGS)
         if self._is_async:
             markcoroutinefunction(self)
-            self.aguard = open_guard(AsyncGuard, *options)
-            self.finders = Finders(*map(awaited, finders))
+            self.aguard = open_guard(AsyncGuard, *options, check)
             self.denied = awaited(denied)
         else:
-            self.guard = open_guard(Guard, *options)
-            self.finders = Finders(*map(called, finders))
+            self.guard = open_guard(Guard, *options, check)
             self.denied = called(denied)
         opened = self.aguard if self._is_async else self.guard
         workers.warn_of_several_workers(opened)
@@ -286,7 +289,10 @@ def setting(name: str) -> Any:
 
 
 def rules_setting() -> Any:
-    return setting("RULES") or Path(getattr(settings, "BASE_DIR", "")) / RULES_FILE
+    rules = setting("RULES")
+    if rules is None or rules == "":
+        return Path(getattr(settings, "BASE_DIR", "")) / RULES_FILE
+    return rules
 
 
 def observers_setting() -> list[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from django.conf import settings
@@ -9,13 +10,13 @@ from django.core.checks import CheckMessage, Error
 
 from diana.core.errors import ConfigError
 from diana.core.policy import Policy
-from diana.middleware.django import imported_setting, rules_setting, setting
+from diana.middleware.django import SETTINGS, imported_setting, rules_setting, setting
 from diana.middleware.identity import Finders
 from diana.sources import is_url
 from diana.sources.rules import load_rules
 
 MIDDLEWARE = "diana.django.RateLimitMiddleware"
-FUNCTIONS = ("ACCOUNT", "DEVICE", "DENIED")
+FUNCTIONS = ("ACCOUNT", "DEVICE", "TIER", "DENIED")
 
 
 def check_rules(app_configs: Any, **_: Any) -> list[CheckMessage]:  # noqa: ARG001
@@ -27,21 +28,36 @@ def check_rules(app_configs: Any, **_: Any) -> list[CheckMessage]:  # noqa: ARG0
 
 def _errors_of_rules() -> list[CheckMessage]:
     rules = rules_setting()
-    if isinstance(rules, Policy) or (isinstance(rules, str) and is_url(rules)):
+    if isinstance(rules, str) and is_url(rules):
         return []
     try:
-        load_rules(rules)
+        policy = rules if isinstance(rules, Policy) else load_rules(rules)
     except ConfigError as error:
-        return [
-            Error(str(error), hint=f"DIANA_RULES is {str(rules)!r}", obj="diana", id="diana.E001")
-        ]
+        hint = "DIANA_RULES is a mapping"
+        if not isinstance(rules, Mapping):
+            hint = f"DIANA_RULES is {str(rules)!r}"
+        return [Error(str(error), hint=hint, obj="diana", id="diana.E001")]
+    return _errors_of_identity(policy)
+
+
+def _errors_of_identity(policy: Policy) -> list[CheckMessage]:
+    """What the rules leave to code, and no setting names a function for."""
+    functions = [setting(name) and _any_function for name in ("ACCOUNT", "DEVICE", "TIER")]
+    try:
+        Finders(*functions).require(SETTINGS, policy)
+    except ConfigError as error:
+        return [Error(str(error), obj="diana", id="diana.E003")]
     return []
+
+
+def _any_function(_: Any) -> None:
+    """Stands for one that a setting names."""
 
 
 def _errors_of_functions() -> list[CheckMessage]:
     try:
         found = {name: imported_setting(name) for name in FUNCTIONS}
-        Finders(found["ACCOUNT"], found["DEVICE"])
+        Finders(found["ACCOUNT"], found["DEVICE"], found["TIER"])
     except (ImportError, ConfigError) as error:
         return [Error(str(error), obj="diana", id="diana.E002")]
     return []

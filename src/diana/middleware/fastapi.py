@@ -27,7 +27,7 @@ from starlette.requests import HTTPConnection
 from diana.core.errors import ConfigError
 from diana.core.verdict import Verdict
 from diana.middleware.answer import Denial, Fields, detail_of, seconds_without_header
-from diana.middleware.asgi import TRY_AGAIN_LATER
+from diana.middleware.asgi import close_of
 from diana.middleware.asgi_route import check_route, denied_of, keep_response
 from diana.middleware.at_hand import Denied
 from diana.middleware.route import RouteLimit
@@ -110,7 +110,7 @@ class RateLimit(RouteLimit):
         if verdict is None or denial is None:
             return fields
         if scope["type"] == "websocket":
-            raise WebSocketException(TRY_AGAIN_LATER, "Too many requests")
+            raise WebSocketException(*close_of(verdict))
         keep_response(scope)
         denied = denied_of(self, scope)
         # Where Starlette looks for handlers of this request.

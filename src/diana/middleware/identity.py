@@ -6,7 +6,7 @@ limited as its rules' `missing` says, counted and logged, and nothing else happe
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from inspect import iscoroutine, iscoroutinefunction
 from typing import Any
 from uuid import UUID
@@ -14,6 +14,14 @@ from uuid import UUID
 from diana.core.errors import ConfigError
 from diana.core.policy import Policy
 from diana.core.request import Request
+
+ARGUMENTS = {kind: f"{kind}=" for kind in ("account", "device", "tier")}
+"""How a middleware is given its functions."""
+EXAMPLES = {
+    "account": "header X-User",
+    "device": "cookie device",
+    "tier": "header X-Plan, trust_tier: true",
+}
 
 Finder = Callable[[Any], Any]
 """Gets the request; gives a str, an int or a UUID, None if unknown, or (where the app is async) something to await."""
@@ -40,11 +48,30 @@ class Finders:
         kinds |= policy.shed_kinds
         return {kind: finder for kind, finder in self._finders.items() if kind in kinds}
 
+    def require(self, arguments: Mapping[str, str], policy: Policy) -> None:
+        """ConfigError if the rules leave to code what no function finds. `arguments`: how to pass each."""
+        for kind in policy.settings.found_by_code:
+            if kind not in self._finders:
+                argument = arguments[kind]
+                raise ConfigError(
+                    f"{argument} must be a function of the request, because the rules say identity: {{{kind}: code}} (got none); "
+                    f"give one, or write in the rules where it is found: identity: {{{kind}: {EXAMPLES[kind]}}}"
+                )
+
     def require_sync(self) -> None:
         """Where nothing can be awaited, say so at once."""
         for kind, finder in self._finders.items():
             if is_async(finder):
                 raise ConfigError(f"{kind} is a coroutine function; here, give a plain one")
+
+
+def refuse_code(program: str, policy: Policy) -> None:
+    """ConfigError for rules that leave an identity to code: this program runs none of the application's."""
+    for kind in policy.settings.found_by_code:
+        raise ConfigError(
+            f"identity.{kind} must be found in the request, because {program} runs no code of the application (got code); "
+            f"write identity: {{{kind}: {EXAMPLES[kind]}}}, or use a middleware with {kind}="
+        )
 
 
 def is_async(finder: Finder) -> bool:

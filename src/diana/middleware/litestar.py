@@ -13,7 +13,7 @@ from litestar.types import Guard, Message, Scope
 
 from diana.core.verdict import Verdict
 from diana.middleware.answer import Denial, detail_of, seconds_without_header
-from diana.middleware.asgi import TRY_AGAIN_LATER
+from diana.middleware.asgi import close_of
 from diana.middleware.asgi_route import check_route, keep_response
 from diana.middleware.asgi_send import BEGINS_RESPONSE, not_twice
 from diana.middleware.route import RouteLimit, refuse_options, refuse_places
@@ -74,7 +74,8 @@ def rate_limit(limit: str, **options: Any) -> Guard:
         if checked.denial is None or checked.verdict is None:
             return
         if scope["type"] == "websocket":
-            raise WebSocketException(detail="Too many requests", code=TRY_AGAIN_LATER)
+            close = close_of(checked.verdict)
+            raise WebSocketException(detail=close.reason, code=close.code)
         if RateLimitExceeded in handler.resolve_exception_handlers():
             keep_response(scope)
         raise RateLimitExceeded(checked.denial, checked.verdict)

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 from django.conf import settings
 from django.http import HttpRequest
 from django.urls import URLPattern, URLResolver, get_resolver, get_urlconf
+from rest_framework.exceptions import PermissionDenied
 from rest_framework.request import Request
 from rest_framework.throttling import BaseThrottle
 
@@ -89,6 +90,8 @@ class RateLimitThrottle(BaseThrottle):  # type: ignore[misc]  # it comes without
         self._seconds = None if checked.verdict is None else _seconds_to_retry(checked.verdict)
         if checked.denial is not None:
             throttling.deny(checked.denial.headers)
+            if checked.verdict is not None and checked.verdict.listed is not None:
+                raise PermissionDenied  # 403: a throttled request is answered with 429
         elif not throttling.is_denied:
             throttling.allow(checked.fields)
         return checked.denial is None

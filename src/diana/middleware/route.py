@@ -10,7 +10,6 @@ Several on one route are all or nothing, together with the middlewares around th
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import replace
 from functools import cache
@@ -42,7 +41,7 @@ from diana.middleware.by_request import RequestFunctions
 from diana.middleware.delay import WAITING, deny_instead
 from diana.middleware.identity import Finder, Finders, afind, find
 from diana.places import Held
-from diana.sources.rules import rules_from_bytes
+from diana.sources.rules import rules_from_mapping
 from diana.waiting import Timer
 
 TOO_MANY_REQUESTS = 429
@@ -342,7 +341,7 @@ class RouteLimit:
             document["response"]["headers"] = list(self._headers)
         if self._body is not None:
             document["response"]["body"] = self._body
-        made = rules_from_bytes(json.dumps(document).encode(), "RateLimit")
+        made = rules_from_mapping(document, "RateLimit")
         answer = made.settings.answer
         if self._headers is None:
             answer = replace(answer, headers=settings.answer.headers)

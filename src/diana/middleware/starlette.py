@@ -16,7 +16,7 @@ from starlette.websockets import WebSocket
 from diana.core.errors import ConfigError
 from diana.core.verdict import Verdict
 from diana.middleware.answer import Denial, Fields
-from diana.middleware.asgi import TRY_AGAIN_LATER
+from diana.middleware.asgi import close_of
 from diana.middleware.asgi_request import App, Message, Receive, Scope, Send
 from diana.middleware.asgi_route import check_route, denied_of, keep_response
 from diana.middleware.asgi_send import (
@@ -55,7 +55,7 @@ def rate_limit(limit: str, **options: Any) -> Callable[[F], F]:
             is_outermost = remember(checked, connection.scope)
             if checked.denial is not None and checked.verdict is not None:
                 if isinstance(connection, WebSocket):
-                    await connection.close(TRY_AGAIN_LATER, "Too many requests")
+                    await connection.close(*close_of(checked.verdict))
                     return None
                 return await answer_denied(route_limit, checked.denial, connection, checked.verdict)
             held = checked.held
@@ -180,7 +180,7 @@ def _limit_class(kind: type, limit: RouteLimit) -> type:
                 self.send = send_and_release(self.send, held)
                 await dispatch(self)
         elif isinstance(connection, WebSocket):
-            await connection.close(TRY_AGAIN_LATER, "Too many requests")
+            await connection.close(*close_of(checked.verdict))
         else:
             response = await answer_denied(limit, checked.denial, connection, checked.verdict)
             await response(self.scope, self.receive, self.send)

@@ -7,6 +7,7 @@ bear. WSGI has no way to see that a client has left, so a place once taken is no
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
+from functools import partial
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote
@@ -33,7 +34,7 @@ from diana.middleware.at_hand import (
     checked_answer,
     checked_denied,
 )
-from diana.middleware.identity import Finder, Finders, find
+from diana.middleware.identity import ARGUMENTS, Finder, Finders, find
 from diana.middleware.inside import leave_after
 from diana.middleware.opening import Rules, check_options, open_guard
 from diana.middleware.wsgi_body import BodyWithEnd
@@ -154,7 +155,12 @@ class RateLimitMiddleware:
         self.finders = Finders(account, device, tier)
         self.finders.require_sync()
         self._finders = self.finders if self.finders else None
-        self.guard = guard or open_guard(Guard, rules, store, local_store, clock, observers)
+        check = partial(self.finders.require, ARGUMENTS)
+        if guard is None:
+            guard = open_guard(Guard, rules, store, local_store, clock, observers, check)
+        else:
+            check(guard.policy)
+        self.guard = guard
         workers.warn_of_several_workers(self.guard)
         self._timer = Timer(self.guard.clock)
         self._answers = Answers(self.guard.policy)

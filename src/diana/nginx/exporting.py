@@ -17,7 +17,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from diana.core.errors import ConfigError
+from diana.core.errors import ConfigError, shown
 from diana.core.plugins import algorithms
 from diana.core.policy import Policy
 from diana.nginx.unicode_tables import unicode_tables
@@ -27,6 +27,10 @@ from diana.stores.redis.protocol.script import keeps_log, scripts
 from diana.stores.redis.url import BUDGET_US, NAMESPACE, Address, address_from_url
 
 _SAFE = re.compile(r"[A-Za-z0-9_./-]+")
+_SIZE = re.compile(r"([0-9]{1,15})([kKmM]?)")
+_FACTORS = {"": 1, "k": 1 << 10, "m": 1 << 20}
+_LEAST_MEMORY, _MOST_MEMORY = 8 << 10, 1 << 40
+"""What nginx gives a shared dict at least, and more than a machine has."""
 SECRET, OPEN = 0o600, 0o644
 
 HTTP = """\
@@ -50,6 +54,7 @@ access_by_lua_block { require("diana.guard").access() }
 
 def export_nginx(policy: Policy, store: str | None, folder: Path, memory: str = "32m") -> None:
     """ConfigError, and nothing is written, if nginx could not obey all of it."""
+    memory = checked_memory(memory)
     folder = folder.absolute()
     if not _SAFE.fullmatch(str(folder)):
         raise ConfigError(
@@ -69,6 +74,18 @@ def export_nginx(policy: Policy, store: str | None, folder: Path, memory: str = 
     _write(folder / "diana.conf", HTTP.format(folder=folder, memory=memory))
     with (folder / "lock").open("ab") as lock:
         os.fchmod(lock.fileno(), OPEN)
+
+
+def checked_memory(size: str) -> str:
+    """It is written into nginx's configuration as it is."""
+    found = _SIZE.fullmatch(size)
+    if found is not None:
+        size_in_bytes = int(found[1]) * _FACTORS[found[2].lower()]
+        if _LEAST_MEMORY <= size_in_bytes <= _MOST_MEMORY:
+            return size
+    raise ConfigError(
+        f"memory must be a size of nginx, 8k or more (got {shown(size)}); write one such as 32m"
+    )
 
 
 def kernels() -> str:

@@ -17,6 +17,7 @@ from typing import Any, cast
 from diana.actors import actor_named
 from diana.actors.header import CREDENTIALS
 from diana.actors.number import conversion_from_argument
+from diana.core.actor import CODE
 from diana.core.division import divided
 from diana.core.errors import ConfigError
 from diana.core.meter import Meter
@@ -33,6 +34,10 @@ FORMAT = 1
 ALGORITHMS = ("TB", "LB", "W", "SW", "SL")
 """Those of which Lua knows how a charge is given back."""
 ACTORS = ("all", "ip", "host", "path", "header", "query", "cookie", "segment", "account", "device")
+BY_CODE = (
+    "{kind}: the application's code finds it (identity: {{{kind}: code}}), and nginx does not run it; "
+    "write identity: {{{kind}: {where}}}"
+)
 DEFAULT_IDENTITY = {"account": "header X-Account-Id", "device": "header X-Device-Id"}
 
 _LOGIN = re.compile(r"://[^/?]*@")
@@ -70,7 +75,7 @@ def wire_rules(policy: Policy, has_store: bool = True, stored: LiveOverrides | N
         "exempt": [{"url": _url(url), "block": block} for url, block in policy.exempt],
         "rules": [_rule(rule, settings, stored or LiveOverrides()) for rule in policy.rules],
     }
-    if "tier" in settings.identity:
+    if settings.identity.get("tier", CODE) != CODE:
         document["tier"] = _identity("tier", settings)
     return json.dumps(document, ensure_ascii=False, separators=(",", ":"))
 
@@ -117,13 +122,16 @@ def _refusals_of(rule: Rule, settings: Settings) -> Iterator[str]:
         reason = _why_not_actor(spelling, settings)
         if reason is not None:
             yield reason
+    if rule.tiers is not None and settings.identity.get("tier") == CODE:
+        yield BY_CODE.format(kind="tier", where="header X-Plan, trust_tier: true")
     if rule.tiers is not None and "tier" not in settings.identity:
         yield "it has tiers, and identity: tier: does not say where a request's tier is found; write it"
 
 
 def _spellings(rule: Rule) -> list[str]:
     """Of the actors that a rule counts by, and of those on its lists."""
-    listed = [entry.spelling for roster in (*rule.allow, *rule.only) for entry in roster.entries]
+    rosters = (*rule.allow, *rule.only, *rule.deny)
+    listed = [entry.spelling for roster in rosters for entry in roster.entries]
     return [*rule.actor.split(" + "), *listed]
 
 
@@ -135,12 +143,14 @@ def _why_not_actor(spelling: str, settings: Settings) -> str | None:
     if word not in ACTORS:
         return f"actor: {word} is a plug-in's, and nginx does not run it"
     if word in DEFAULT_IDENTITY:
+        if _identity_spelling(word, settings) == CODE:
+            return BY_CODE.format(kind=word, where="header X-User")
         return _why_not_actor(_identity_spelling(word, settings), settings)
     return None
 
 
 def _where(place: Place | None) -> str:
-    return "" if place is None else f"line {place.line}, column {place.column}: "
+    return "" if place is None or not place.line else f"line {place.line}, column {place.column}: "
 
 
 def _rule(rule: Rule, settings: Settings, stored: LiveOverrides) -> dict[str, Any]:
@@ -176,14 +186,15 @@ def _rule(rule: Rule, settings: Settings, stored: LiveOverrides) -> dict[str, An
             key: _override(rule, one.meter, one.until_us, settings)
             for key, one in rule.overrides.items()
         }
-    if rule.name in stored.by_rule:
+    live_overrides = stored.of_rule(rule)
+    if live_overrides:
         # One that is not for this algorithm changes nothing.
         found["stored"] = {
             key: _override(rule, meter, live.until_us, settings)
-            for key, live in stored.by_rule[rule.name].items()
+            for key, live in live_overrides.items()
             if (meter := live.make_ready(rule.meter)) is not None
         }
-    for name, rosters in (("allow", rule.allow), ("only", rule.only)):
+    for name, rosters in (("allow", rule.allow), ("only", rule.only), ("deny", rule.deny)):
         if rosters:
             found[name] = [_roster(roster, rule.url, settings) for roster in rosters]
     return found
@@ -208,12 +219,15 @@ def _meter(rule: Rule, meter: Meter, settings: Settings) -> dict[str, Any]:
         "policy": policy_item(rule, meter),
         "pace": list(getattr(meter.params, "pace", AT_ONCE)),
     }
-    if rule.scope == "global" and rule.when_down == "local":
+    if rule.scope == "global" and rule.when_down == "local" and not meter.denies_all:
         found["share"] = _numbers(divided(meter, settings.nodes or 1))
     return found
 
 
 def _numbers(meter: Meter) -> dict[str, Any]:
+    """None of a limit of 0, which no kernel is asked about."""
+    if meter.denies_all:
+        return {}
     params: Any = meter.params
     found = {"code": meter.algorithm.code, "numbers": list(params.numbers)}
     for slowest in cast("tuple[Any, ...]", slowest_params(meter)):

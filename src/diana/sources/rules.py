@@ -1,15 +1,17 @@
-"""From bytes to a policy, wherever they came from."""
+"""From bytes or a mapping to a policy, wherever they came from."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
-from diana.core.errors import ConfigError, SourceError
+from diana.core.errors import ConfigError, SourceError, shown
 from diana.core.policy import Policy, Settings
 from diana.sources.document.compiler import compile_policy
 from diana.sources.document.joined_files import Origin
+from diana.sources.document.mapping_tree import tree_from_mapping
 from diana.sources.document.reader import Mistakes, all_at_once
 from diana.sources.document.schema import SETTINGS, RulesFile, environment, read_file, read_remote
 from diana.sources.document.yaml_tree import Mapping as Fields
@@ -17,8 +19,22 @@ from diana.sources.document.yaml_tree import Node, documents_from_bytes, free_gr
 from diana.sources.places.file import FileSource
 
 
-def load_rules(path: str | Path, *, environ: Mapping[str, str] | None = None) -> Policy:
-    """The rules of a file, as it is now. Whatever is wrong with it is one ConfigError, all mistakes at once."""
+def load_rules(
+    path: str | Path | Mapping[str, Any], *, environ: Mapping[str, str] | None = None
+) -> Policy:
+    """The rules of a file, as it is now, or of a mapping. Whatever is wrong is one ConfigError, all mistakes at once."""
+    if isinstance(path, Mapping):
+        return rules_from_mapping(path, environ=environ)
+    if not isinstance(path, str | Path):
+        raise ConfigError(
+            f"rules must be the path of a file or a mapping (got {shown(path)}); "
+            'write load_rules("diana.yaml") or load_rules({"limits": [...]})'
+        )
+    if "://" in str(path):
+        # Never the URL itself: it may hold a password.
+        raise ConfigError(
+            "rules must be the path of a file or a mapping (got a URL); write Guard.from_file(URL), which also follows changes"
+        )
     try:
         edition = FileSource(Path(path)).load()
     except SourceError as error:
@@ -37,7 +53,21 @@ def rules_from_bytes(
     origin = Origin(name, content)
     mistakes = Mistakes(origin)
     file = read_file(_documents(content, origin), mistakes, environ or environment())
-    return _compiled(file, mistakes, content, start)
+    return _compiled(file, mistakes, sha256(content).hexdigest(), start)
+
+
+def rules_from_mapping(
+    rules: Mapping[str, Any], name: str = "rules", *, environ: Mapping[str, str] | None = None
+) -> Policy:
+    """The rules of a mapping: what a file with the same in it says. Later changes of the mapping have no effect."""
+    origin = Origin(name, b"")
+    try:
+        node, digest = tree_from_mapping(rules)
+    except ConfigError as error:
+        raise all_at_once(origin, error.errors) from None
+    mistakes = Mistakes(origin)
+    file = read_file([node], mistakes, environ or environment())
+    return _compiled(file, mistakes, digest, None)
 
 
 def rules_from_remote(
@@ -61,7 +91,7 @@ def rules_from_remote(
         here = Origin(name, local)
         ours = read_file(_documents(local, here), Mistakes(here), environ or environment())
         remote = RulesFile(remote.blocks, {**ours.settings, **remote.settings}, remote.defaults)
-    return _compiled(remote, mistakes, content, start)
+    return _compiled(remote, mistakes, sha256(content).hexdigest(), start)
 
 
 def settings_in(content: bytes) -> list[str]:
@@ -93,10 +123,8 @@ def _documents(content: bytes, origin: Origin) -> list[Node]:
         raise all_at_once(origin, [error]) from None
 
 
-def _compiled(
-    file: RulesFile, mistakes: Mistakes, content: bytes, start: Settings | None
-) -> Policy:
-    policy = compile_policy(file, mistakes, sha256(content).hexdigest()[:12], start)
+def _compiled(file: RulesFile, mistakes: Mistakes, digest: str, start: Settings | None) -> Policy:
+    policy = compile_policy(file, mistakes, digest[:12], start)
     free_gradually(file.blocks)
     mistakes.raise_any()
     return policy

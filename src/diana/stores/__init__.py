@@ -8,6 +8,7 @@ from diana.core.contracts import AsyncStore, Client, Store
 from diana.core.decision import Decision
 from diana.core.errors import ConfigError
 from diana.core.plugins import plugin
+from diana.core.store_url import no_store_url
 from diana.stores.at_once import AtOnce
 
 
@@ -23,9 +24,7 @@ def open_store(store: str | Store | Client, **settings: Any) -> Store:
         return cast("Store", store)
     scheme, colon, _ = store.partition("://")
     if not colon:
-        # It may be a URL with a password and a slip of the pen.
-        said = "this" if "@" in store else repr(store)
-        raise ConfigError(f"{said} is no store; write a URL such as memory://")
+        raise no_store_url("store", store)
     return _opened(plugin("stores", scheme), "from_url", store, settings)
 
 

@@ -1,6 +1,7 @@
 """A log line for each denied request, at most 20 in ten seconds: `Guard.from_file("diana.yaml", observers=["denial_log"])`.
 
     GET '/search' denied by rule 'per address' (100/minute by ip), retry after 3.2 s, client digest 1c8f0a52b3de
+    GET '/search' denied: the deny list of rule 'per address' has its ip 203.0.113.0/24, client digest 1c8f0a52b3de
     GET '/search' shed by cpu at 0.97: from 0.9 on, 30 % are rejected
     1,204 more denials were not logged in the last 10 s
 
@@ -79,10 +80,13 @@ class DenialLog:
         if verdict.denied_by is None:
             return f"{asked} {verdict.shed}" if verdict.shed else f"{asked} denied"
         rule, decision = verdict.denied_by, verdict.denial
+        client = "" if decision is None or rule.actor == "all" else self._client(decision.key)
+        if verdict.listed is not None:
+            listed = f"the deny list of rule {rule.name!r} has its {verdict.listed}"
+            return f"{asked} denied: {listed}{client}"
         line = f"{asked} denied by rule {rule.name!r} ({rule.meter.limit} by {rule.actor})"
         if decision is None:
             return line
-        client = "" if rule.actor == "all" else self._client(decision.key)
         return line + _retry(decision) + client
 
     def _client(self, key: str) -> str:

@@ -68,16 +68,14 @@ class PrometheusObserver:
             return
         self._told[verdict.allowed].inc()
         for rule, decision in zip(verdict.rules, verdict.decisions, strict=True):
-            label = rule.label or rule.name
+            label = rule.distinct_name
             self._decisions.labels(label, _outcome(rule, decision)).inc()
             if decision.degraded:
                 self._degraded.labels(label).inc()
-        if verdict.identity_errors or verdict.function_errors:
-            labels = {rule.name: rule.label or rule.name for rule in verdict.rules}
-            for name in verdict.identity_errors:
-                self._identity_errors.labels(labels.get(name, name)).inc()
-            for name, function in verdict.function_errors:
-                self._function_errors.labels(labels.get(name, name), function).inc()
+        for name in verdict.identity_errors:
+            self._identity_errors.labels(name).inc()
+        for name, function in verdict.function_errors:
+            self._function_errors.labels(name, function).inc()
 
     def watch(self, counts: Callable[[], Mapping[str, int]]) -> None:
         """The store's own counters, read when they are asked for."""

@@ -14,7 +14,7 @@ from diana.core.limit import Limit, holds_places
 from diana.core.meter import Meter, meter_from_limit
 from diana.core.plugins import algorithms
 from diana.testing.fake_clock import FakeClock
-from diana.testing.laws import assertions_needed
+from diana.testing.laws import check_needs
 
 BEGIN_US = 1_700_000_000_000_000
 SECOND_US = 1_000_000
@@ -31,7 +31,7 @@ def store_contract(
 
     `counts`: the algorithms that it can count; if not said, all that are installed.
     """
-    assertions_needed()
+    check_needs()
     known = list(algorithms().values()) if counts is None else list(counts)
     beside = algorithms()["SL"] if counts is None else known[-1]
     for algorithm in known:

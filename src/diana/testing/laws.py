@@ -19,6 +19,7 @@ from diana.core.charge import WHOLE
 from diana.core.contracts import Algorithm, State
 from diana.core.decision import NEVER, UNKNOWN, Outcome
 from diana.core.duration import SECOND_US
+from diana.core.errors import ConfigError
 from diana.core.limit import Limit, holds_places
 from diana.core.log import Log
 
@@ -48,9 +49,9 @@ class Moment(NamedTuple):
 
 def algorithm_laws(algorithm: Algorithm, *, examples: int = 200) -> None:
     """Raise AssertionError with the smallest history that breaks a law."""
+    check_needs()
     from hypothesis import HealthCheck, given, settings
 
-    assertions_needed()
     for options in algorithm.examples:
 
         @settings(
@@ -68,7 +69,14 @@ def algorithm_laws(algorithm: Algorithm, *, examples: int = 200) -> None:
         laws_hold()
 
 
-def assertions_needed() -> None:
+def check_needs() -> None:
+    """Raise an error that says what to do, if the laws cannot be checked here."""
+    try:
+        import hypothesis  # noqa: F401
+    except ModuleNotFoundError:
+        raise ConfigError(
+            "diana.testing needs the package hypothesis, which is not installed; run pip install 'diana-limiter[testing]'"
+        ) from None
     if not __debug__:
         raise RuntimeError(
             "python -O switches off the assertions that check the laws; run without it"
@@ -100,8 +108,6 @@ def _histories(options: Mapping[str, Any]) -> Any:
 
 
 def _check(algorithm: Algorithm, history: History) -> None:
-    from diana.core.errors import ConfigError
-
     try:
         params = algorithm.params(history.limit, **history.options)
     except ConfigError:

@@ -15,8 +15,9 @@ from diana.core.meter import Meter
 from diana.core.terms import Override, meter_with
 from diana.sources.rules import rules_from_bytes
 from diana.stores.redis.store import RedisStore
+from diana.testing import FakeClock
 from tests.servers.server import Server
-from tests.stores.redis.counting import SECOND_US, meter, opened
+from tests.stores.redis.counting import BEGIN_US, SECOND_US, meter, opened
 
 HOUR_US = 3_600 * SECOND_US
 TIERS = """
@@ -44,7 +45,7 @@ LOOK = "return {redis.call('TIME'), redis.call('PTTL', KEYS[1])}"
 
 def ends_us(server: Server) -> int:
     """When the only counter ends, by the server's clock."""
-    others = (b":limit:", b":lease:", b":held:")
+    others = (b":limit:", b":rule:", b":lease:", b":held:")
     keys = {key for key in server.client().scan_iter() if b"|" in key}  # a scan may repeat a key
     (key,) = (key for key in keys if not any(word in key for word in others))
     (seconds, micros), life_ms = server.ask("EVAL", LOOK, 1, key)
@@ -228,3 +229,17 @@ def test_both_speak_of_a_limiter(store: RedisStore, any_server: Server) -> None:
     denial = slow.take("alice")
     assert not denial
     assert is_kept_for(denial, any_server)
+
+
+def test_a_refund_after_the_window_is_over_does_not_shorten_the_life_of_the_counter(
+    store: RedisStore,
+) -> None:
+    """There is nothing to refund. The grace is for clocks that are set back a little."""
+    clock = FakeClock(BEGIN_US)
+    limiter = Limiter("2/second", algo="W", store=store, name="calls", clock=clock)
+    charged = limiter.take("alice", 2)
+    assert charged
+    clock.advance(1)
+    limiter.refund(charged)
+    clock.advance(-0.1)
+    assert not limiter.take("alice")

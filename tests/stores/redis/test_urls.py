@@ -67,7 +67,7 @@ GOOD: list[tuple[str, Address]] = [
 ]
 
 BAD: list[tuple[str, str]] = [
-    ("redis:/h", "write a URL such as memory://"),
+    ("redis:/h", "store must be a URL with a scheme (got 'redis:/h'); write redis://h"),
     ("redis://h:0", "no number from 1 to 65535"),
     ("redis://h:65536", "no number from 1 to 65535"),
     ("redis://h:x", "no number from 1 to 65535"),

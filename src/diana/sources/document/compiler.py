@@ -14,7 +14,7 @@ from diana.actors import (
     actor_named,
     key_of,
 )
-from diana.core.actor import KINDS, Identity, Surroundings, identity_from_code
+from diana.core.actor import CODE, KINDS, Identity, Surroundings, identity_from_code
 from diana.core.address import Proxies
 from diana.core.contracts import Algorithm
 from diana.core.duration import micros_from_spelling, spelling_from_micros
@@ -45,7 +45,7 @@ from diana.sources.document.warnings import CHOSEN_BY_CLIENTS, warnings_of
 
 FIELDS_OF_EVERY_RULE = {
     "actor", "unit", "rpu", "algo", "scope", "cost", "when_down", "mode", "missing", "status", "body", "name",
-    "overrides", "allow", "only", "charge_on", "drop",
+    "overrides", "allow", "only", "deny", "charge_on", "drop",
 }  # fmt: skip
 EXAMPLES = {"unit": "unit: minute", "rpu": "rpu: 100"}
 OF_RATES = ("unit", "rpu")
@@ -54,7 +54,7 @@ OF_PLACES = ("most", "hold")
 DEFAULT_HOLD = spelling_from_micros(HOLD_US)
 EVERYWHERE = url_from_spelling("/")
 NEEDS_RESTART = (
-    "store", "local_store", "store_budget_us", "namespace", "nodes", "weight", "lease", "rules_from",
+    "store", "local_store", "store_budget_us", "require_store", "namespace", "nodes", "weight", "lease", "rules_from",
 )  # fmt: skip
 """Settings that stay as they were at the start."""
 
@@ -95,7 +95,7 @@ class _MergedFields:
         field = self._all.get(name)
         at = place or (self.place if field is None else field.place)
         if name not in self._own and field is not None:
-            message += f" (in the rule of line {self.place.line})"
+            message += f" (in the rule of {self.place.spot})"
         return ConfigError(message, line=at.line, column=at.column, path=at.path)
 
     def is_own(self, name: str) -> bool:
@@ -157,21 +157,21 @@ class _Compiler:
         actors, key = self._actors_and_key(block, merged)
         spelling = " + ".join(actor.spelling for actor in actors or ())
         url = block.fields["url"].value if "url" in block.fields else EVERYWHERE
-        methods = block.fields["methods"].value if "methods" in block.fields else None
+        methods = [method.value for method in block.value("methods") or ()]
         scope = value("scope") or "local"
         unit = AT_ONCE if places else _unit_in_words(value("unit") or "second")
         name = value("name") or _default_name(url, methods, spelling, unit)
         parts = "|".join(map(escaped, (name, spelling, scope)))
         meters = self._meters(f"{self._settings.namespace}:{parts}", merged)
-        allow, only = (
+        allow, only, deny = (
             self._rosters.rosters(url, [block.value(which), value(which)])
-            for which in ("allow", "only")
+            for which in ("allow", "only", "deny")
         )
         if meters is None or key is None or actors is None or "url" not in block.fields:
             return None
         meter, tiers = meters
         kinds = [spelled.actor.kinds for spelled in actors]
-        kinds += [entry.kinds for roster in (*allow, *only) for entry in roster.entries]
+        kinds += [entry.kinds for roster in (*allow, *only, *deny) for entry in roster.entries]
         kinds += [frozenset({"tier"})] if tiers is not None else []
         return Rule(
             name=name,
@@ -187,6 +187,7 @@ class _Compiler:
             overrides=self._overrides(actors, meter, merged),
             allow=allow,
             only=only,
+            deny=deny,
             charge_on=value("charge_on"),
             drop=self._drop(merged, scope),
             scope=scope,
@@ -301,7 +302,7 @@ class _Compiler:
         cost = merged.value("cost") or 1
         for tier, meter in meters.items():
             most = meter.params.limit
-            if cost > most:
+            if cost > most and not meter.denies_all:
                 of_tier = "" if len(meters) == 1 else f" of the tier {shown(tier or ELSE)}"
                 said = (
                     f"cost {cost} can never pass: the most{of_tier} is {most}; write at most that"
@@ -362,7 +363,7 @@ class _Compiler:
             first = seen.setdefault(rule.meter.id, rule)
             if first is not rule and rule.place and first.place:
                 said = (
-                    f"this rule counts in the counter of the rule in line {first.place.line}: "
+                    f"this rule counts in the counter of the rule in {first.place.spot}: "
                     f"same name, actor, algo, scope and unit; give one of them another name, or remove it"
                 )
                 self._mistake(said, rule.place)
@@ -385,6 +386,7 @@ class _Compiler:
             store=value("store", None),
             local_store=value("local_store", "memory://"),
             store_budget_us=value("store_budget", None),
+            require_store=value("require_store", False),
             namespace=value("namespace", "diana"),
             nodes=value("nodes", None),
             weight=value("weight", None),
@@ -405,6 +407,11 @@ class _Compiler:
         if identity is None or field is None:
             return identity_from_code("tier", _no_identity)
         trusted = identity.value.get("trust_tier")
+        if field.value == CODE and trusted is not None:
+            self._mistake(
+                "trust_tier is for a tier that a request says itself, and code says this one; remove it",
+                trusted.place,
+            )
         try:
             word, actor = actor_named(field.value)
         except ConfigError:
@@ -422,6 +429,8 @@ class _Compiler:
         identity = self._file.settings.get("identity")
         field = identity.value.get(kind) if identity else None
         spelling = field.value if field else CHOSEN_BY_CLIENTS[kind]
+        if spelling == CODE:
+            return _no_identity  # if the code does not say
         nowhere = Surroundings(EVERYWHERE, self._settings.proxies, _no_identity, _no_identity)
         try:
             word, actor = actor_named(spelling)

@@ -31,6 +31,7 @@ COMPARED = (
     "overrides",
     "allow",
     "only",
+    "deny",
     "charge_on",
     "drop",
 )
@@ -113,7 +114,7 @@ def _shown(rule: Rule, name: str) -> str:
         return _tiers(rule)
     if name == "overrides":
         return _overrides(rule)
-    if name in ("allow", "only"):
+    if name in ("allow", "only", "deny"):
         return spelled_rosters(getattr(rule, name))
     if name == "charge_on":
         return "all" if rule.charge_on is None else rule.charge_on.spelling

@@ -34,7 +34,7 @@ class Origin:
         self._content = content
 
     def spot(self, line: int | None) -> Spot:
-        if line is None:
+        if not line:  # what stands in code has none
             return Spot(self._name, None)
         file, before = self._name, 0
         for mark in _MARKED.finditer(self._content):

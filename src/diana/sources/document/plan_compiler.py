@@ -55,7 +55,8 @@ def meters_of_terms(
     id = identity + meter_from_limit("", limit, algorithm, options, when_down).id
     family = Family(deny_memory_us=DENY_MEMORY_US)
     several = tuple(terms.values())
-    family.tiers = several if len(several) > 1 else ()
+    counted = tuple(one for one in several if one[0].rpu)
+    family.tiers = counted if len(counted) > 1 else ()
     meters = {
         tier: Meter(id, limit, algorithm, params, options, when_down, family)
         for (tier, (limit, options)), params in zip(
@@ -113,7 +114,7 @@ def compiled_overrides(
             other = known.get((rpu, burst))
             if other is None:
                 other = known[rpu, burst] = meter_with(meter, Override(rpu, burst))
-            if cost > other.params.limit:
+            if cost > other.params.limit and not other.denies_all:
                 raise ConfigError(
                     f"the rule's cost can never pass: the most is {other.params.limit}; write more"
                 )

@@ -93,7 +93,7 @@ def by_tier(read: Read) -> Read:
 def override_reader(mistakes: Mistakes) -> Read:
     """`{acme: {rpu: 5000, until: 2026-12-01}}`: by the actor's value, as it is written."""
     readers: dict[str, Read] = {
-        "rpu": whole(1),
+        "rpu": whole(0),
         "most": whole(1),
         "burst": whole(0),
         "until": _until_us,

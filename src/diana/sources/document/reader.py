@@ -61,9 +61,11 @@ def all_at_once(origin: Origin, errors: Iterable[ConfigError]) -> ConfigError:
     for error in sorted(errors, key=lambda error: (error.line or 0, error.column or 0)):
         file, line = origin.spot(error.line)
         where = f"{error.path}: " if error.path else ""
-        lines.append(f"{file}:{line}:{error.column}: {where}{error.message}")
+        spot = f":{line}:{error.column}" if line else ""
+        lines.append(f"{file}{spot}: {where}{error.message}")
+        column = error.column if line else None
         found.append(
-            ConfigError(error.message, line=line, column=error.column, path=error.path, file=file)
+            ConfigError(error.message, line=line, column=column, path=error.path, file=file)
         )
     first = found[0]
     whole = ConfigError(
@@ -92,7 +94,8 @@ def fields(
         here = f"{path}.{word}" if path else word
         if name in seen:
             first = seen[name]
-            said = f"{shown(key.text)} stands here and in line {first.line} as {shown(first.text)}; keep one"
+            there = f"in line {first.line}" if first.line else "beside it"
+            said = f"{shown(key.text)} stands here and {there} as {shown(first.text)}; keep one"
             mistakes.add(mistake(key, here, said))
         elif key.text == "<<":
             mistakes.add(mistake(key, here, "there is a merge (<<); write the fields out"))
@@ -149,10 +152,10 @@ def scalar(node: Node, what: str, advice: str) -> Scalar:
 def whole(smallest: int, largest: int = LARGEST_NUMBER) -> Read:
     """A whole number, written in digits."""
 
-    def read(node: Node, _: str) -> int:
+    def read(node: Node, path: str) -> int:
         word = scalar(node, "a number", "write digits such as 10")
         if not word.plain and _WHOLE.fullmatch(word.text):
-            raise ConfigError(f"{_shown(node)} in quotes is a text; write {word.text} without them")
+            raise in_quotes(name_in(path), word.text)
         number = int(word.text) if _WHOLE.fullmatch(word.text) else -1
         if number > largest:
             raise ConfigError(f"{_shown(node)} is too large; write at most {largest}")
@@ -163,6 +166,17 @@ def whole(smallest: int, largest: int = LARGEST_NUMBER) -> Read:
         return number
 
     return read
+
+
+def in_quotes(field: str, number: str) -> ConfigError:
+    return ConfigError(
+        f"{field} must be a number (got {shown(number)}, a text in quotes); write {field}: {number}"
+    )
+
+
+def name_in(path: str) -> str:
+    """The field that a path ends with."""
+    return path.rpartition(".")[2]
 
 
 def flag(node: Node, path: str) -> bool:

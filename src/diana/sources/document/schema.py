@@ -13,12 +13,14 @@ from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 from diana.core.address import network_from_spelling
-from diana.core.errors import ConfigError, shown
+from diana.core.errors import ConfigError
 from diana.core.plugins import algorithms, entries, plugin
 from diana.core.policy import RulesFrom
 from diana.core.rule import Place
+from diana.core.store_url import no_store_url
 from diana.sources import check_source
 from diana.sources.document.filters import filter_reader
+from diana.sources.document.methods import methods
 from diana.sources.document.plans import by_tier, override_reader, roster_reader, statuses
 from diana.sources.document.reader import (
     Field,
@@ -33,18 +35,21 @@ from diana.sources.document.reader import (
     listing,
     mapping,
     mistake,
+    name_in,
     natural,
     placed,
     text,
     whole,
 )
 from diana.sources.document.shed import shed_reader
+from diana.sources.document.spelled_limits import NAMES, SpelledLimit, implied, or_spelled_limit
 from diana.sources.document.values import (
+    STATUS,
     algorithm,
     answer_body,
     budget,
+    identity_place,
     lease_ttl,
-    methods,
     mount,
     namespace,
     percent,
@@ -53,10 +58,10 @@ from diana.sources.document.values import (
     status,
     url_pattern,
 )
-from diana.sources.document.yaml_tree import Mapping, Node, Sequence, drain
+from diana.sources.document.yaml_tree import Mapping, Node, Scalar, Sequence, drain
 
 SETTINGS = (
-    "store", "local_store", "store_budget", "namespace", "nodes", "weight", "lease", "rules_from",
+    "store", "local_store", "store_budget", "require_store", "namespace", "nodes", "weight", "lease", "rules_from",
     "identity", "missing", "response", "filters",
     "mounts", "dashboard",
 )  # fmt: skip
@@ -64,7 +69,7 @@ SETTINGS = (
 MISSING = ("ip", "skip", "deny", "together")
 HEADERS = ("ietf", "legacy", "retry-after")
 
-BLOCK_FIELDS = {"url", "rules", "methods", "except", "allow", "only"}
+BLOCK_FIELDS = {"url", "rules", "methods", "except", "allow", "only", "deny"}
 
 _VARIABLE = re.compile(r"\$\{([^}]*)\}")
 
@@ -143,11 +148,13 @@ class _Schema:
             "overrides": override_reader(mistakes),
             "allow": self._roster,
             "only": self._roster,
+            "deny": self._roster,
         }
         self._settings: dict[str, Read] = {
             "store": self._store,
             "local_store": self._store,
             "store_budget": budget,
+            "require_store": flag,
             "namespace": namespace,
             "nodes": whole(1, 100_000),
             "weight": whole(1, 1_000),
@@ -217,6 +224,7 @@ class _Schema:
             "except": items(url_pattern, "url"),
             "allow": self._roster,
             "only": self._roster,
+            "deny": self._roster,
             "rules": self._rules,
         }
         written = {key.text.lower() for key, _ in block.pairs}
@@ -255,8 +263,9 @@ class _Schema:
             place = Place(rule.line, rule.column, here)
             if len(read) < len(rule.pairs):
                 # A field that could not be read is a mistake already, not a missing one.
-                written = {key.text.lower() for key, _ in rule.pairs}
-                read |= {name: Field(None, place) for name in written - set(read)}
+                written = {key.text.lower(): value for key, value in rule.pairs}
+                unread = (set(written) | implied(written)) - set(read)
+                read |= {name: Field(None, place) for name in unread}
             rules.append(RuleFields(read, place))
         return rules
 
@@ -270,9 +279,9 @@ class _Schema:
 
     def _identity(self, node: Node, path: str) -> dict[str, Field]:
         readers: dict[str, Read] = {
-            "account": text,
-            "device": text,
-            "tier": text,
+            "account": identity_place,
+            "device": identity_place,
+            "tier": identity_place,
             "trust_tier": flag,
             "trusted_proxies": listing(
                 lambda item, at: network_from_spelling(text(item, at)), "network"
@@ -290,13 +299,17 @@ class _Schema:
             "headers": _none_or(listing(choice(*HEADERS), "header family")),
             "body": answer_body,
         }
+        if isinstance(node, Scalar) and STATUS.fullmatch(node.text):
+            raise ConfigError(
+                f"response must be a mapping (got {node.text}); write response: {{status: {node.text}}}"
+            )
         return fields(mapping(node, "response"), path, readers, self._mistakes)
 
     def _store(self, node: Node, path: str) -> str:
         url = self._url(node, path)
         scheme, colon, _ = url.lower().partition("://")
         if not colon:
-            raise ConfigError(f"{shown(url)} is no URL of a store; write one such as memory://")
+            raise no_store_url(name_in(path), url)
         if scheme not in entries("stores"):
             known = ", ".join(f"{name}://" for name in sorted(entries("stores")))
             # Never the URL itself: it may hold a password.
@@ -347,7 +360,7 @@ def rule_fields() -> dict[str, Read]:
     known: dict[str, Read] = {
         "actor": items(text, "actor"),
         "unit": duration,
-        "rpu": by_tier(whole(1)),
+        "rpu": or_spelled_limit(by_tier(whole(0))),
         "algo": algorithm,
         "scope": scope,
         "cost": whole(1),
@@ -370,6 +383,7 @@ def rule_fields() -> dict[str, Read]:
         "slices": whole(1, 1_000),
         "align": choice("epoch", "first"),
     }
+    known |= {name: SpelledLimit() for name in NAMES}
     for installed in algorithms().values():
         for option in installed.options:
             known.setdefault(option, natural)

@@ -1,12 +1,12 @@
-"""What single fields may say: a method, a status, a body."""
+"""What single fields may say: a url, a status, a body."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections import Counter
 from typing import Any
 
+from diana.core.actor import CODE
 from diana.core.duration import micros_from_spelling
 from diana.core.errors import ConfigError, shown
 from diana.core.lease import LONGEST_US, SHORTEST_US
@@ -14,12 +14,19 @@ from diana.core.path import Reading
 from diana.core.plugins import algorithm_from_spelling
 from diana.core.rule import Body
 from diana.core.url import url_from_spelling
-from diana.sources.document.reader import choice, duration, listing, mistake, placed, scalar, text
+from diana.sources.document.reader import (
+    choice,
+    duration,
+    in_quotes,
+    mistake,
+    placed,
+    scalar,
+    text,
+)
 from diana.sources.document.yaml_tree import Mapping, Node, Scalar
 
-_METHOD = re.compile(r"[A-Z][A-Z-]{0,31}")
 _NAMESPACE = re.compile(r"[A-Za-z0-9_.-]{1,64}")
-_STATUS = re.compile(r"[2-5][0-9]{2}")
+STATUS = re.compile(r"[2-5][0-9]{2}")
 
 
 def algorithm(node: Node, path: str) -> Any:
@@ -43,27 +50,6 @@ def mount(node: Node, path: str) -> Reading:
             f"{shown(url.spelling)} is no prefix; write one such as /api, in plain words"
         )
     return words
-
-
-def methods(node: Node, path: str) -> list[str]:
-    methods: list[str] = listing(_method, "method")(node, path)
-    for method, times in Counter(methods).items():
-        if times > 1:
-            raise ConfigError(f"{method} stands here twice; keep one")
-    return methods
-
-
-def _method(node: Node, path: str) -> str:
-    word = text(node, path).upper()
-    if word in ("ANY", "ALL", "*"):
-        raise ConfigError(f"{word} is no method; remove methods to limit them all")
-    if word == "HEAD":
-        raise ConfigError("HEAD counts as GET; write GET")
-    if not _METHOD.fullmatch(word):
-        raise ConfigError(
-            f"{shown(word)} is no method; write one such as POST, or a list: [GET, POST]"
-        )
-    return word
 
 
 def namespace(node: Node, path: str) -> str:
@@ -100,6 +86,12 @@ def lease_ttl(node: Node, path: str) -> int:
     return micros
 
 
+def identity_place(node: Node, path: str) -> str:
+    """Where an account, a device or a tier is found: an actor, or `code`."""
+    word = text(node, path)
+    return CODE if word.strip().lower() == CODE else word
+
+
 def rule_name(node: Node, path: str) -> str:
     name = text(node, path)
     if len(name) > 100 or not name.isprintable():
@@ -109,7 +101,9 @@ def rule_name(node: Node, path: str) -> str:
 
 def status(node: Node, _: str) -> int:
     word = scalar(node, "a status", "write one from 200 to 599, such as 429")
-    if not (word.plain and _STATUS.fullmatch(word.text)):
+    if not word.plain and STATUS.fullmatch(word.text):
+        raise in_quotes("status", word.text)
+    if not (word.plain and STATUS.fullmatch(word.text)):
         raise ConfigError(
             f"{word.text[:40]} is no status for an answer; write one from 200 to 599, such as 429"
         )

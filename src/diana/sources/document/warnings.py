@@ -10,6 +10,9 @@ from diana.core.policy import Warning
 from diana.core.rule import Rule
 from diana.core.tree import SegmentTree
 from diana.core.url import Url
+from diana.sources.document.denied_clients import warnings_of_denied_clients
+from diana.sources.document.invented_values import warnings_of_invented_values
+from diana.sources.document.methods import why_unknown
 from diana.sources.document.schema import RulesFile
 
 OF_FLEET = ("global", "leased")
@@ -21,12 +24,23 @@ def warnings_of(
     file: RulesFile, rules: list[Rule], exempt: list[tuple[Url, int]], now_us: int
 ) -> Iterator[Warning]:
     """`rules` are those that are asked, `exempt` the urls that blocks leave alone."""
+    yield from _methods_that_no_request_has(file)
     yield from _identities_that_clients_choose(file, rules)
+    yield from warnings_of_invented_values(file, rules, exempt)
     yield from _scopes_that_were_not_meant(file, rules)
     yield from _tiers_that_no_request_has(file, rules)
     yield from _overrides_that_are_over(rules, now_us)
+    yield from warnings_of_denied_clients(rules)
     yield from _health_checks_that_are_shed(file)
     yield from _limits_that_are_never_reached(rules, exempt)
+
+
+def _methods_that_no_request_has(file: RulesFile) -> Iterator[Warning]:
+    for block in file.blocks:
+        for method in block.value("methods") or ():
+            said = why_unknown(method.value)
+            if said is not None:
+                yield Warning(said, method.place)
 
 
 def _identities_that_clients_choose(file: RulesFile, rules: list[Rule]) -> Iterator[Warning]:
@@ -133,7 +147,7 @@ def _limits_that_are_never_reached(
                 if broader and _allows_fewer(other, rule) and rule.place and other.place:
                     yield Warning(
                         f"{rule.meter.limit} is never reached: {other.url.spelling} allows the same {rule.actor} "
-                        f"only {other.meter.limit} (line {other.place.line})",
+                        f"only {other.meter.limit} ({other.place.spot})",
                         rule.place,
                     )
                     break

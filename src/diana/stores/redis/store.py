@@ -41,6 +41,7 @@ from diana.stores.redis.leases.side import LeaseSide
 from diana.stores.redis.leases.store import LeasedStore
 from diana.stores.redis.pending_refunds import PendingRefunds
 from diana.stores.redis.protocol.wire import Plans
+from diana.stores.redis.reachable import check_address, check_client
 from diana.stores.redis.refunds import Charged
 from diana.stores.redis.routing import JobSteps, WaitForServers
 from diana.stores.redis.url import (
@@ -159,6 +160,12 @@ class RedisStore:
 
     def reset(self, meter: Meter, key: str) -> None:
         self.drive(self.decider().reset(meter, key))
+
+    def check_reachable(self) -> None:
+        if isinstance(self._where, Address):
+            check_address(self._where)
+        else:
+            check_client(self._where)
 
     def close(self) -> None:
         self._leases.close()

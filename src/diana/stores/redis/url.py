@@ -18,6 +18,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from diana.core.duration import micros_from_spelling
 from diana.core.errors import ConfigError, shown
+from diana.core.store_url import no_store_url
 
 BUDGET_US = 50_000
 """How long a request waits for the store, if neither the URL nor the rules file says."""
@@ -128,7 +129,7 @@ def address_from_url(url: str) -> Address:
     """What a URL says; ConfigError says what to write instead."""
     scheme, colon, rest = url.partition("://")
     if not colon:
-        raise ConfigError("this is no URL of a store; write one such as redis://localhost:6379")
+        raise no_store_url("store", url)
     family, _, kind = scheme.lower().partition("+")
     secure = family in ("rediss", "valkeys")
     kind = kind or "single"

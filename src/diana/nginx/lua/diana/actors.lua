@@ -8,9 +8,10 @@ local unicode = require 'diana.unicode'
 local function as_int(value)
   if not value then return nil end
   local number = unicode.with_ascii_digits(text.strip(value))
-  local sign, digits = string.match(number, '^([+-]?)(%d[%d_]*)$')
-  if not digits then sign, digits = string.match(number, '^([+-]?)(%d[%d_]*)%.0+$') end
-  if not digits or string.find(digits, '_$') then return nil end
+  number = string.gsub(number, '%.0+$', '')
+  if string.find(number, '^%+?0[0_]*%-') then number = string.gsub(number, '^[^%-]*', '') end
+  local sign, digits = string.match(number, '^([+-]?)([%d_]*%d)$')
+  if not digits then return nil end
   digits = string.gsub(string.gsub(digits, '_', ''), '^0+', '')
   if digits == '' then return '0' end
   return (sign == '-' and '-' or '') .. digits

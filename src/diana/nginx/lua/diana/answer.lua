@@ -3,6 +3,7 @@ local preferred_kind = require 'diana.accept'
 local format = string.format
 
 local NEVER, SECOND, LARGEST = -1, 1000000, 1e15 - 1
+local FORBIDDEN = 403
 local PROBLEM_TYPES = 'https://iana.org/assignments/http-problem-types#'
 local KINDS = {'json', 'text', 'html'}
 local MEDIA = {text = 'text/plain; charset=utf-8', html = 'text/html; charset=utf-8'}
@@ -109,7 +110,8 @@ local function in_words(seconds)
   end
 end
 
-local function detail_of(retry)
+local function detail_of(retry, listed)
+  if listed then return 'Requests of this client are denied.' end
   if not retry then return 'This request cannot be let through.' end
   return format('Too many requests. Please try again in %s.', in_words(retry))
 end
@@ -119,7 +121,10 @@ local function title_of(status, phrase, retry)
   return 'Too Many Requests'
 end
 
-local function problem_of(status, phrase, denying, outcomes, retry)
+local function problem_of(status, phrase, denying, outcomes, retry, listed)
+  if listed then
+    return format('{"type": "about:blank", "title": "%s", "status": %d, "detail": "%s"}', phrase, status, detail_of(retry, listed))
+  end
   local kind = denying[1] and outcomes[denying[1]].degraded and 'temporary-reduced-capacity' or 'quota-exceeded'
   local names = {}
   for place, charge in ipairs(denying) do names[place] = charge.rule.json_name end
@@ -135,7 +140,8 @@ function answer.denial(verdict, policy, accepted)
     if not outcomes[charge].allowed then denying[#denying + 1] = charge end
   end
   local first, retry = verdict.denied_by, seconds_to_retry(denying, outcomes)
-  local status = first.status or policy.answer.status
+  local listed = verdict.listed
+  local status = listed and FORBIDDEN or first.status or policy.answer.status
   local phrase = policy.phrases[tostring(status)]
   local own, kinds = first.body or policy.answer.body, {}
   for _, kind in ipairs(KINDS) do
@@ -148,15 +154,16 @@ function answer.denial(verdict, policy, accepted)
   else
     headers['Content-Type'] = MEDIA[kind] or (body and 'application/json' or 'application/problem+json')
     if not body and kind == 'json' then
-      body = problem_of(status, phrase, denying, outcomes, retry)
+      body = problem_of(status, phrase, denying, outcomes, retry, listed)
     elseif not body and kind == 'text' then
-      body = detail_of(retry) .. '\n'
+      body = detail_of(retry, listed) .. '\n'
     elseif not body then
       local title = title_of(status, phrase, retry)
-      body = format(PAGE, title, title, detail_of(retry))
+      body = format(PAGE, title, title, detail_of(retry, listed))
     end
     headers['Content-Length'] = #body
   end
+  if listed then return status, headers, body end
   if policy.answer.headers['retry-after'] and retry then headers['Retry-After'] = format('%.0f', retry) end
   if policy.answer.headers.ietf then
     local items = {}

@@ -53,6 +53,15 @@ local function is_left_alone(rule, request, readings, policy)
   return false
 end
 
+-- In some reading; and one that contradicts itself, or may be read in too many ways, is denied too.
+local function is_denied(rule, request, readings, policy)
+  for _, roster in ipairs(rule.deny or NONE) do
+    local count, all = readings_on(roster, request, readings, policy)
+    if not count or count > 0 or all == 0 then return true end
+  end
+  return false
+end
+
 local function key_without_identity(missing, request, policy)
   if missing == 'ip' then return '?' .. (address.client(request, policy.proxies) or '') end
   if missing == 'together' then return '?' end
@@ -84,16 +93,25 @@ end
 
 local function charge_of(rule, key, instead, request, policy)
   local meter = key and meter_of(rule, key, request, policy) or rule.meter
+  if meter.rpu == 0 and instead ~= 'skip' then instead = 'deny' end
   return {rule = rule, key = key, instead = instead, meter = meter, counter = key and keys.counter(rule.id, key)}
 end
 
--- The charges; and the rule that refuses who has no identity, if one does: then those before it.
+-- The charges; and the one that its rule refuses whatever was counted, if one does (it has no identity, or its limit is 0): then those
+-- before it. One that a list of the rule denies is refused alone.
 function charging.charges(policy, request)
   local match = rules.match(policy, request)
   local readings = match.readings
+  for _, rule in ipairs(match.rules) do
+    if rule.deny and rule.mode == 'enforce' and is_denied(rule, request, readings, policy) then
+      return {}, {rule = rule, meter = rule.meter, listed = true}
+    end
+  end
   local found = {}
   for _, rule in ipairs(match.rules) do
-    if not is_left_alone(rule, request, readings, policy) then
+    if rule.deny and rule.mode ~= 'enforce' and is_denied(rule, request, readings, policy) then
+      found[#found + 1] = {rule = rule, meter = rule.meter, instead = 'deny'}
+    elseif not is_left_alone(rule, request, readings, policy) then
       if not readings or not rule.reads_path then
         local key, instead = key_of(rule, request, policy)
         found[#found + 1] = charge_of(rule, key, instead, request, policy)
@@ -125,7 +143,7 @@ function charging.charges(policy, request)
   end
   local kept = {}
   for _, charge in ipairs(found) do
-    if charge.instead == 'deny' and charge.rule.mode == 'enforce' then return kept, charge.rule end
+    if charge.instead == 'deny' and charge.rule.mode == 'enforce' then return kept, charge end
     if charge.instead ~= 'skip' then kept[#kept + 1] = charge end
   end
   return kept

@@ -41,7 +41,7 @@ local function put(charges, found, outcomes)
 end
 
 -- No rule is charged; a local one before the one that refuses shows what it has.
-local function refuse(charges, rule)
+local function refuse(charges, refusing)
   local outcomes, asked = {}, {}
   for _, charge in ipairs(charges) do
     if charge.rule.mode == 'enforce' and charge.rule.scope == 'local' then
@@ -51,9 +51,8 @@ local function refuse(charges, rule)
       asked[#asked + 1] = charge
     end
   end
-  local last = {rule = rule, meter = rule.meter}
-  outcomes[last] = refused()
-  asked[#asked + 1] = last
+  outcomes[refusing] = refused()
+  asked[#asked + 1] = refusing
   return asked, outcomes
 end
 
@@ -132,6 +131,7 @@ function decide.verdict(policy, request)
       if not outcome.allowed then
         verdict.allowed = false
         verdict.denied_by = verdict.denied_by or charge.rule
+        verdict.listed = charge.listed
       end
       verdict.delay = math.max(verdict.delay, outcome.delay)
     end

@@ -113,8 +113,8 @@ end
 function guard.explain(asked)
   local lines = {}
   local charges, refusing = charging.charges(following.policy(), asked or this_request())
-  for place, charge in ipairs(charges) do lines[place] = charge.rule.name .. '\t' .. (charge.counter or charge.instead) end
-  if refusing then lines[#lines + 1] = refusing.name .. '\trefused' end
+  for place, charge in ipairs(charges) do lines[place] = charge.rule.name .. '\t' .. (charge.instead or charge.counter) end
+  if refusing then lines[#lines + 1] = refusing.rule.name .. '\trefused' end
   return lines
 end
 

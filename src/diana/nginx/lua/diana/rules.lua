@@ -65,7 +65,7 @@ function rules.read(whole)
   policy.proxies = address.networks(policy.trusted_proxies)
   for place, rule in ipairs(policy.rules) do
     rule.rank = place
-    for _, name in ipairs {'allow', 'only'} do
+    for _, name in ipairs {'allow', 'only', 'deny'} do
       for _, roster in ipairs(rule[name] or {}) do
         for _, entry in ipairs(roster) do
           if entry.networks then entry.networks = address.networks(entry.networks) end

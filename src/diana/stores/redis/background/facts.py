@@ -21,7 +21,7 @@ def facts_text(meter: Meter) -> str | None:
     if facts is None:
         return None
     document: dict[str, Any] = {
-        **_terms(meter),
+        **_terms(facts.own or meter),
         "url": facts.url,
         "methods": facts.methods,
         "cost": facts.cost,
@@ -31,6 +31,8 @@ def facts_text(meter: Meter) -> str | None:
     }
     if facts.name is not None:
         document["name"] = facts.name
+    if facts.label is not None:
+        document["label"] = facts.label
     if len(facts.overrides) <= MOST_OVERRIDES:
         document["overrides"] = {
             key: {**_terms(one.meter), "until_us": one.until_us}

@@ -197,7 +197,8 @@ local function entry_of(found)
 end
 
 return function(word, key, params, text)
-  local most, hold = params[1], params[2]
+  local most, hold, former, ends = params[1], params[2], params[4], params[5]
+  if former and now < ends then hold = former end
   local cost, made = string.match(text, '^([1-9]%d*)@?(%d*)$')
   cost, made = tonumber(cost), tonumber(made)
   if not cost or cost > most or (word == 'refund') ~= (made ~= nil) then return end

@@ -91,13 +91,14 @@ class Refund:
 
     def __call__(self, states: list[State | None], now: int) -> tuple[Any, list[State | None]]:
         self.may_be_written = True
-        (state,) = states
-        if state is None:
+        (before,) = states
+        if before is None:
             return None, [None]
-        algorithm, params = self.meter.algorithm, self.meter.params
+        state, algorithm, params = before, self.meter.algorithm, self.meter.params
         for cost, at in self.parts:
             state = algorithm.refund(state, params, cost, at, now)
-        return None, [state]
+        # Nothing to refund: writing would remove a counter that is as good as new, and with it the grace.
+        return None, [None if state == before else state]
 
 
 @dataclass(frozen=True, slots=True)

@@ -323,8 +323,8 @@ def _counts(known: Iterable[Algorithm]) -> str:
 
 def wire_limit(meter: Meter) -> bytes | None:
     """A limit as `acquire` takes it: `["TB",[1,2,3]]`, the algorithm's code and its numbers; with other limits on the same counters,
-    `["TB",[1,2,3],[1,2,4]]`, also those that say for how long a counter lives. None if it has no kernel in Lua."""
-    if getattr(meter.algorithm, "lua", None) is None:
+    `["TB",[1,2,3],[1,2,4]]`, also those that say for how long a counter lives. None if it has no kernel in Lua, or is a limit of 0."""
+    if getattr(meter.algorithm, "lua", None) is None or meter.denies_all:
         return None
     lists = [wire_numbers(meter.params), *map(wire_numbers, slowest_params(meter))]
     return f'["{meter.algorithm.code}",{",".join(lists)}]'.encode()

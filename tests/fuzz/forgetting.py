@@ -1,0 +1,46 @@
+"""Which counters a store may have forgotten, or may still know: they cannot be compared, so they are reset everywhere.
+
+Each limit that asks for a key says until when its state matters to that limit, and a store forgets the key some time after the latest of
+these moments. Should a slower limit then ask for it, to which the same state would still matter, it depends on the store, and on the time
+since, what it finds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from diana.core.contracts import State
+from diana.core.meter import Meter
+from tests.fuzz.model import Model
+
+Counter = tuple[str, str]
+
+
+class Forgetting:
+    def __init__(self, *models: Any) -> None:
+        self._models: tuple[Model, ...] = models
+        self._until: dict[Counter, int] = {}
+
+    def note(self, meters: Iterable[Meter], key: str, now: int) -> None:
+        """These limits have asked for the key, or are thought of when one of them does."""
+        for meter in meters:
+            counter = (meter.id, key)
+            until = now + _reset_us(meter, self._state(counter), now)
+            self._until[counter] = max(until, self._until.get(counter, 0))
+
+    def not_comparable(
+        self, charges: Iterable[tuple[Meter, str, int]], now: int
+    ) -> Iterator[tuple[Meter, str]]:
+        for meter, key, _ in charges:
+            counter = (meter.id, key)
+            if now >= self._until.get(counter, 0) and _reset_us(meter, self._state(counter), now):
+                yield meter, key
+
+    def _state(self, counter: Counter) -> State | None:
+        states = (model.states.get(counter) for model in self._models)
+        return next((state for state in states if state is not None), None)
+
+
+def _reset_us(meter: Meter, state: State | None, now: int) -> int:
+    return meter.decide(state, meter.params, 0, now)[1][3]

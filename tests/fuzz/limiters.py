@@ -1,0 +1,219 @@
+"""A history of limiters: what is asked of them in which order, and how it is run on all back ends."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from diana import AsyncLimiter, ConfigError, Limiter
+from diana.core.decision import Decision
+from diana.core.meter import Meter
+from tests.fuzz.back_ends import BackEnd, BackEnds
+from tests.fuzz.findings import Finding, InvalidHistory, as_result, compare
+from tests.fuzz.forgetting import Forgetting
+from tests.fuzz.known import Known
+from tests.fuzz.limiter_laws import LimiterLaws
+from tests.fuzz.stepped_clock import BEGIN_US, SteppedClock
+
+KEYS = {"long": "k" * 600}
+"""Keys that a history names by another word: this one is too long to be kept as it is."""
+
+
+class Limits(NamedTuple):
+    """A limiter: so many per unit, or at once if the unit is `at once`. Limiters of one name count in the same counters."""
+
+    name: str
+    limits: tuple[tuple[int, str], ...]
+    algo: str
+    options: dict[str, Any]
+
+    @property
+    def spelling(self) -> str:
+        return "; ".join(
+            f"{rpu} {unit}" if unit == "at once" else f"{rpu} per {unit}"
+            for rpu, unit in self.limits
+        )
+
+
+class Take(NamedTuple):
+    limiter: int
+    key: str
+    cost: int = 1
+
+
+class Peek(NamedTuple):
+    limiter: int
+    key: str
+
+
+class Refund(NamedTuple):
+    """Of the latest `take` that was allowed and not refunded (0), of the one before (1), ..."""
+
+    back: int
+
+
+class Reset(NamedTuple):
+    limiter: int
+    key: str
+
+
+class Advance(NamedTuple):
+    micros: int
+
+
+class AdvanceToRetry(NamedTuple):
+    """To the `retry_after` of the latest denial, and so many microseconds more."""
+
+    more: int
+
+
+class AdvanceToReset(NamedTuple):
+    more: int
+
+
+Step = Take | Peek | Refund | Reset | Advance | AdvanceToRetry | AdvanceToReset
+
+
+class LimiterHistory(NamedTuple):
+    limiters: tuple[Limits, ...]
+    steps: tuple[Step, ...]
+    begin_us: int = BEGIN_US
+    tasks: bool = False
+    """By AsyncLimiter."""
+
+
+class Charge(NamedTuple):
+    """A `take` that was allowed: by which limiter, and what each back end said."""
+
+    limiter: int
+    said: list[Any]
+
+
+def run_limiters(
+    history: LimiterHistory, back_ends: BackEnds, runner: asyncio.Runner | None = None
+) -> None:
+    """Raise a Finding if back ends differ or a law is broken."""
+    run = _Run(history, back_ends, runner)
+    for place, step in enumerate(history.steps):
+        try:
+            run.perform(step)
+        except Finding as finding:
+            finding.step = place
+            raise
+    run.laws.conclude()
+    for one in back_ends:
+        one.histories += 1
+
+
+class _Run:
+    def __init__(
+        self, history: LimiterHistory, back_ends: BackEnds, runner: asyncio.Runner | None
+    ) -> None:
+        self._back_ends = list(back_ends)
+        self._clock = SteppedClock(history.begin_us)
+        self._finish: Callable[[Any], Any] = runner.run if runner and history.tasks else _as_it_is
+        kind: Any = AsyncLimiter if runner and history.tasks else Limiter
+        namespace = back_ends.next_namespace()
+        try:
+            self._sides = [self._limiters(kind, history, namespace, one) for one in back_ends]
+        except ConfigError as error:
+            raise InvalidHistory from error
+        self._known = Known(self._clock)
+        self._allowed: list[Charge] = []
+        self._to_retry = self._to_reset = 0
+        self._meters: list[list[Meter]] = [one._limits.meters for one in self._sides[0]]
+        model: Any = back_ends.model.store
+        self.laws = LimiterLaws(self._meters, model, self._clock)
+        self._forgetting = Forgetting(model)
+
+    def _limiters(
+        self, kind: Any, history: LimiterHistory, namespace: str, back_end: BackEnd
+    ) -> list[Any]:
+        return [
+            kind(
+                limits.spelling,
+                algo=limits.algo,
+                store=back_end.store,
+                name=f"{namespace} {limits.name}",
+                clock=self._clock,
+                **limits.options,
+            )
+            for limits in history.limiters
+        ]
+
+    def perform(self, step: Step) -> None:
+        match step:
+            case Advance(micros):
+                self._clock.advance(micros)
+            case AdvanceToRetry(more):
+                self._clock.advance(self._to_retry + more)
+                self._to_retry = 0
+            case AdvanceToReset(more):
+                self._clock.advance(self._to_reset + more)
+                self._to_reset = 0
+            case Refund(back):
+                self._refund(back)
+            case Take(number, key, cost) if number < len(self._sides[0]):
+                self._take(number, KEYS.get(key, key), cost)
+            case Peek(number, key) if number < len(self._sides[0]):
+                self._peek(number, KEYS.get(key, key))
+            case Reset(number, key) if number < len(self._sides[0]):
+                self._reset(number, KEYS.get(key, key))
+
+    def _forget(self, number: int, key: str) -> None:
+        charges = [(meter, key, 1) for meter in self._meters[number]]
+        for meter, _ in list(self._forgetting.not_comparable(charges, self._clock())):
+            place = self._meters[number].index(meter)
+            for side, back_end in zip(self._sides, self._back_ends, strict=True):
+                back_end.store.reset(side[number]._limits.meters[place], key)
+
+    def _take(self, number: int, key: str, cost: int) -> None:
+        self._forget(number, key)
+        self.laws.before_take(number, key, cost)
+        said = self._all_say(lambda place: self._sides[place][number].take(key, cost))
+        if cost:
+            self._forgetting.note(self._meters[number], key, self._clock())
+        decision = said[0]
+        if not isinstance(decision, Decision):
+            return
+        self.laws.after_take(number, decision)
+        self._to_retry = max(0, decision.outcome[2]) or self._to_retry
+        self._to_reset = decision.outcome[3]
+        if decision and cost:
+            self._allowed.append(Charge(number, said))
+
+    def _peek(self, number: int, key: str) -> None:
+        self._forget(number, key)
+        self._all_say(lambda place: self._sides[place][number].peek(key))
+
+    def _reset(self, number: int, key: str) -> None:
+        self._all_say(lambda place: self._sides[place][number].reset(key))
+        self.laws.reset(number, key)
+
+    def _refund(self, back: int) -> None:
+        if back < len(self._allowed):
+            number, said = self._allowed.pop(-1 - back)
+            self._all_say(lambda place: self._sides[place][number].refund(said[place]))
+            self.laws.refund(number, said[0])
+
+    def _all_say(self, ask: Callable[[int], Any]) -> list[Any]:
+        said, found = [], {}
+        for place, back_end in enumerate(self._back_ends):
+            hits = back_end.deny_cache_hits()
+            said.append(self._result(ask, place))
+            back_end.decisions += 1
+            if not self._known.excuses(back_end, hits, said[0], said[-1]):
+                found[back_end.name] = said[-1]
+        compare(said[0], found)
+        return said
+
+    def _result(self, ask: Callable[[int], Any], place: int) -> Any:
+        try:
+            return self._finish(ask(place))
+        except Exception as error:
+            return as_result(error)
+
+
+def _as_it_is(said: Any) -> Any:
+    return said

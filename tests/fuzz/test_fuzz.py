@@ -1,0 +1,30 @@
+"""A part of `make fuzz` that is always the same, and one that is new in every run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from secrets import randbelow
+
+import pytest
+
+from tests.fuzz.session import Session, session
+from tests.servers.server import Server
+
+HISTORIES = 600
+NEW = "new"
+
+
+@pytest.fixture(scope="module")
+def opened(redis7: Server, valkey: Server) -> Iterator[Session]:
+    with session({"Redis 7": redis7, "Valkey 9": valkey}) as opened:
+        yield opened
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3, NEW])
+def test_all_back_ends_decide_alike_and_keep_the_laws(seed: int | str, opened: Session) -> None:
+    seeded = seed if isinstance(seed, int) else randbelow(10**6)
+    invalid = opened.invalid
+    for number in range(HISTORIES):
+        failure = opened.run(seeded, number)
+        assert failure is None, str(failure)
+    assert opened.invalid - invalid < HISTORIES // 10, "too few histories can be run"
