@@ -22,9 +22,7 @@ PAGES = [
     *sorted((DOCS / "howto").glob("*.md")),
 ]
 TEXT = re.compile(r'"""(?:\\?\n)?(.*?)"""', re.DOTALL)
-IN_CODE = (
-    "scope is global but no store is set",
-)
+IN_CODE = ("scope is global but no store is set",)
 """A page may give the store, the account and the tier in code."""
 WRONG_ON_PURPOSE = {"rpu: many"}
 ENVIRONMENT = {"INTERNAL_TOKEN": "t-1", "ETCD_USER": "diana", "ETCD_PASSWORD": "secret"}
