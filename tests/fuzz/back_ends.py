@@ -32,10 +32,6 @@ class BackEnd:
     histories: int = 0
     decisions: int = 0
 
-    def deny_cache_hits(self) -> int:
-        counts = getattr(self.store, "counts", None)
-        return int(counts().get("deny_cache_hits", 0)) if counts else 0
-
 
 @dataclass
 class BackEnds:

@@ -12,7 +12,6 @@ from diana.core.meter import Meter
 from tests.fuzz.back_ends import BackEnd, BackEnds
 from tests.fuzz.findings import Finding, InvalidHistory, as_result, compare
 from tests.fuzz.forgetting import Forgetting
-from tests.fuzz.known import Known
 from tests.fuzz.limiter_laws import LimiterLaws
 from tests.fuzz.stepped_clock import BEGIN_US, SteppedClock
 
@@ -119,7 +118,6 @@ class _Run:
             self._sides = [self._limiters(kind, history, namespace, one) for one in back_ends]
         except ConfigError as error:
             raise InvalidHistory from error
-        self._known = Known(self._clock)
         self._allowed: list[Charge] = []
         self._to_retry = self._to_reset = 0
         self._meters: list[list[Meter]] = [one._limits.meters for one in self._sides[0]]
@@ -200,11 +198,9 @@ class _Run:
     def _all_say(self, ask: Callable[[int], Any]) -> list[Any]:
         said, found = [], {}
         for place, back_end in enumerate(self._back_ends):
-            hits = back_end.deny_cache_hits()
             said.append(self._result(ask, place))
             back_end.decisions += 1
-            if not self._known.excuses(back_end, hits, said[0], said[-1]):
-                found[back_end.name] = said[-1]
+            found[back_end.name] = said[-1]
         compare(said[0], found)
         return said
 
