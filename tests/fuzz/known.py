@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from tests.fuzz.back_ends import BackEnd
-from tests.fuzz.stepped_clock import SteppedClock
+from diana import Verdict
+from diana.core.meter import Meter
+from diana.judging.charging import REFUSED_KEY
 
 
-class Known:
-    """Of one history."""
+def is_shadow_without_identity(looked: Verdict) -> bool:
+    """`peek` of a rule in the shadow that denies requests without an identity says that it passes."""
+    return any(decision.key == REFUSED_KEY for decision in looked.decisions)
 
-    def __init__(self, clock: SteppedClock) -> None:
-        self._clock = clock
-        self._not_stamped: set[str] = set()
 
-    def excuses(self, back_end: BackEnd, hits: int, expected: object, said: object) -> bool:
-        """The deny cache of a node says old numbers of the limits beside the one that denies, and stamps none of them anew."""
-        if back_end.deny_cache_hits() > hits:
-            if self._clock.steps_back:
-                self._not_stamped.add(back_end.name)
-            return bool(expected) == bool(said)
-        return back_end.name in self._not_stamped
+def tells_too_much_time(meter: Meter) -> bool:
+    """Until when a sliding window or log has more left is told as an upper bound."""
+    return meter.algorithm.code in ("SW", "SL")
