@@ -75,6 +75,15 @@ def test_what_cannot_be_meant_is_refused(rule: str, said: str) -> None:
     assert said in mistakes(rule)
 
 
+def test_each_of_several_slots_of_one_moment_is_released() -> None:
+    guard = guard_of(FIVE, clock=FakeClock())
+    for _ in range(3):
+        verdicts = [guard.check(request()) for _ in range(5)]
+        assert all(verdicts), "all slots of the round before were released"
+        for verdict in verdicts:
+            guard.release(verdict)
+
+
 def test_defaults_for_rates_are_not_for_places() -> None:
     policy = rules_from_bytes(
         b"{defaults: {unit: minute, rpu: 10, hold: 5s}, limits: [{url: /, rules: [{algo: C, most: 2}, {actor: ip}]}]}"

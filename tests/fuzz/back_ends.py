@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from itertools import cycle
 from typing import Any
 
-from diana.core.contracts import Store
 from diana.stores.memory import in_python
 from diana.stores.native import kernels
-from diana.stores.redis.store import RedisStore
 from diana.stores.shared.store import SharedStore
 from tests.fuzz.model import Model
 from tests.servers.server import Server
@@ -23,14 +22,22 @@ RUNS_PER_CLEARING = 100
 
 @dataclass
 class BackEnd:
-    """A store, and one of the same kind beside it, for rules of scope local."""
+    """A store, and another beside it, for rules of scope local."""
 
     name: str
-    store: Store
-    local: Store
-    clear: Callable[[], None]
+    store: Any
+    local: Any
+    server: Server | None = None
+    """Where the store counts, if not in this process or machine."""
     histories: int = 0
     decisions: int = 0
+
+    def clear(self) -> None:
+        self.local.clear()
+        if self.server is None:
+            self.store.clear()
+        else:
+            self.server.ask("FLUSHALL")
 
 
 @dataclass
@@ -59,15 +66,17 @@ class BackEnds:
 def back_ends(servers: Mapping[str, Server]) -> Iterator[BackEnds]:
     """On running servers, by their names."""
     with ExitStack() as stack:
-        made = [_counted_here("memory in Python", in_python.MemoryStore)]
+        makers: dict[str, Callable[[], Any]] = {"memory in Python": in_python.MemoryStore}
         if kernels() is not None:
-            made.append(_counted_here("memory in C", _memory_in_c))
-            made.append(_zones("native", "zone in C", stack))
-        made.append(_zones("python", "zone in Python", stack))
-        for place, (name, server) in enumerate(servers.items()):
+            makers["memory in C"] = _memory_in_c
+            makers["zone in C"] = lambda: _zone("native", stack)
+        makers["zone in Python"] = lambda: _zone("python", stack)
+        made = [BackEnd(name, make(), make()) for name, make in makers.items()]
+        local = cycle(makers.values())
+        for name, server in servers.items():
             store = stack.enter_context(opened(server.url))
-            made.append(_on_server(name, server, store, made[place % len(made)].local))
-        yield BackEnds(_counted_here("model", Model), made)
+            made.append(BackEnd(name, store, next(local)(), server))
+        yield BackEnds(BackEnd("model", Model(), Model()), made)
 
 
 def _memory_in_c() -> Any:
@@ -76,24 +85,7 @@ def _memory_in_c() -> Any:
     return MemoryStore()
 
 
-def _counted_here(name: str, make: Callable[[], Any]) -> BackEnd:
-    store, local = make(), make()
-
-    def clear() -> None:
-        store.clear()
-        local.clear()
-
-    return BackEnd(name, store, local, clear)
-
-
-def _zones(kind: str, name: str, stack: ExitStack) -> BackEnd:
-    def make() -> SharedStore:
-        store = SharedStore(stack.enter_context(zone_name()), ZONE_SIZE, kind=kind)
-        stack.callback(store.close)
-        return store
-
-    return _counted_here(name, make)
-
-
-def _on_server(name: str, server: Server, store: RedisStore, local: Store) -> BackEnd:
-    return BackEnd(name, store, local, lambda: server.ask("FLUSHALL"))
+def _zone(kind: str, stack: ExitStack) -> SharedStore:
+    store = SharedStore(stack.enter_context(zone_name()), ZONE_SIZE, kind=kind)
+    stack.callback(store.close)
+    return store

@@ -88,10 +88,9 @@ class LimiterLaws:
         state, now = self._state(meter, key), self._clock()
         return tuple(meter.decide(state, meter.params, cost, now)[1] for cost in (0, 1))
 
-    def _passes(self, meters: list[Meter], key: str, cost: int, now: int) -> bool:
-        return all(
-            meter.decide(self._state(meter, key), meter.params, cost, now)[1][0] for meter in meters
-        )
+    def passes(self, meter: Meter, key: str, cost: int, now: int | None = None) -> bool:
+        when = self._clock() if now is None else now
+        return meter.decide(self._state(meter, key), meter.params, cost, when)[1][0]
 
     def _check_retry(self, meters: list[Meter], decision: Decision) -> None:
         retry, key, cost, now = decision.outcome[2], decision.key, decision.cost, decision.at
@@ -101,9 +100,9 @@ class LimiterLaws:
         elif retry != UNKNOWN and not holds_places(meters[0].algorithm):
             if retry <= 0:
                 raise BrokenLaw(f"denied, yet due at once: {decision}")
-            if not self._passes(meters, key, cost, now + retry):
+            if not all(self.passes(meter, key, cost, now + retry) for meter in meters):
                 raise BrokenLaw(f"denied when its retry_after is over: {decision}")
-            if self._passes(meters, key, cost, now + retry - 1):
+            if all(self.passes(meter, key, cost, now + retry - 1) for meter in meters):
                 raise BrokenLaw(f"passes before its retry_after is over: {decision}")
 
     def _check_more(self, meters: list[Meter], decision: Decision) -> None:

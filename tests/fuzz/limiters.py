@@ -110,6 +110,7 @@ class _Run:
         self, history: LimiterHistory, back_ends: BackEnds, runner: asyncio.Runner | None
     ) -> None:
         self._back_ends = list(back_ends)
+        self._names = [one.name for one in back_ends.others]
         self._clock = SteppedClock(history.begin_us)
         self._finish: Callable[[Any], Any] = runner.run if runner and history.tasks else _as_it_is
         kind: Any = AsyncLimiter if runner and history.tasks else Limiter
@@ -170,11 +171,16 @@ class _Run:
         self._forget(number, key)
         self.laws.before_take(number, key, cost)
         said = self._all_say(lambda place: self._sides[place][number].take(key, cost))
-        if cost:
-            self._forgetting.note(self._meters[number], key, self._clock())
         decision = said[0]
         if not isinstance(decision, Decision):
             return
+        if cost:
+            charged = [
+                meter
+                for meter in self._meters[number]
+                if decision or not self.laws.passes(meter, key, cost)
+            ]
+            self._forgetting.note(charged, key, self._clock())
         self.laws.after_take(number, decision)
         self._to_retry = max(0, decision.outcome[2]) or self._to_retry
         self._to_reset = decision.outcome[3]
@@ -196,12 +202,10 @@ class _Run:
             self.laws.refund(number, said[0])
 
     def _all_say(self, ask: Callable[[int], Any]) -> list[Any]:
-        said, found = [], {}
-        for place, back_end in enumerate(self._back_ends):
-            said.append(self._result(ask, place))
+        said = [self._result(ask, place) for place in range(len(self._back_ends))]
+        for back_end in self._back_ends:
             back_end.decisions += 1
-            found[back_end.name] = said[-1]
-        compare(said[0], found)
+        compare(said[0], dict(zip(self._names, said[1:], strict=True)))
         return said
 
     def _result(self, ask: Callable[[int], Any], place: int) -> Any:

@@ -4,6 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
+from tests.fuzz.guards import (
+    Check,
+    Edit,
+    Forget,
+    GuardHistory,
+    Look,
+    Move,
+    MoveToRetry,
+    RefundRequest,
+    Release,
+    RemoveOverride,
+    Sent,
+    SetOverride,
+    Settle,
+)
 from tests.fuzz.limiters import (
     Advance,
     AdvanceToReset,
@@ -23,11 +38,24 @@ __all__ = [
     "Advance",
     "AdvanceToReset",
     "AdvanceToRetry",
+    "Check",
+    "Edit",
+    "Forget",
+    "GuardHistory",
     "LimiterHistory",
     "Limits",
+    "Look",
+    "Move",
+    "MoveToRetry",
     "Peek",
     "Refund",
+    "RefundRequest",
+    "Release",
+    "RemoveOverride",
     "Reset",
+    "Sent",
+    "SetOverride",
+    "Settle",
     "Take",
     "replay",
 ]

@@ -10,12 +10,14 @@ from typing import Any, NamedTuple
 
 from tests.fuzz.back_ends import BackEnds, back_ends
 from tests.fuzz.findings import Difference, Finding, InvalidHistory
+from tests.fuzz.guards import GuardHistory, run_guards
 from tests.fuzz.limiters import LimiterHistory, run_limiters
+from tests.fuzz.random_guards import random_guard_history
 from tests.fuzz.random_limiters import random_limiter_history
 from tests.fuzz.shrink import as_code, shrink
 from tests.servers.server import Server
 
-INVENTORS: tuple[Callable[[Random], Any], ...] = (random_limiter_history,)
+INVENTORS: tuple[Callable[[Random], Any], ...] = (random_limiter_history, random_guard_history)
 """By the number of the history, in turn."""
 
 
@@ -58,6 +60,8 @@ class Session:
         """Raise a Finding, or InvalidHistory."""
         if isinstance(history, LimiterHistory):
             run_limiters(history, self.back_ends, self._runner)
+        if isinstance(history, GuardHistory):
+            run_guards(history, self.back_ends, self._runner)
 
     def _shortened(self, failure: Failure) -> Failure:
         kind = _kind_of(failure.finding)

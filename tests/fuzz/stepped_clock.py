@@ -5,7 +5,7 @@ from __future__ import annotations
 from diana.stores.memory import GRACE_US
 
 BEGIN_US = 1_700_000_000_000_000
-MARGIN_US = 1_000_000
+SECOND_US = 1_000_000
 
 
 class SteppedClock:
@@ -26,7 +26,7 @@ class SteppedClock:
     def _step_back(self, micros: int) -> None:
         """Past the grace only if so little time has passed that no key is forgotten yet."""
         target = self.now_us - micros
-        grace = GRACE_US - MARGIN_US
+        grace = GRACE_US - SECOND_US
         if target < self._highest - grace:
             if self._highest - self._lowest < grace:
                 self._lowest = self._highest = target

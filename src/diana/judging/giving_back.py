@@ -106,8 +106,7 @@ class GivingBack:
                 now = self._clock and self._clock()
                 verb = refund_verb(decision)
                 store = self._stores.of(rule)
-                # What a lease says of the counter is older than the charge.
-                at = decision.at if store is self._stores.leased else charged_at(meter, decision)
+                at = self._stores.charged_at(store, meter, decision)
                 yield StoreCall(store, verb, ([charge], at, now))
 
     def _places_of(self, verdict: Verdict) -> Iterator[Place]:

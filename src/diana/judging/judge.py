@@ -414,9 +414,8 @@ class Judge:
                 self.local.refund([charges[place]], charged_at(meter, decision), now)
                 (decisions[place],) = self.local.peek([(meter, key, 0)], now)
             else:
-                yield StoreCall(
-                    self.leased, refund_verb(decision), ([charges[place]], decision.at, now)
-                )
+                at = self.stores.charged_at(self.leased, meter, decision)
+                yield StoreCall(self.leased, refund_verb(decision), ([charges[place]], at, now))
                 _, remaining, _, reset_us, _ = decision.outcome
                 outcome = (True, remaining + cost, 0, reset_us, 0)
                 decisions[place] = decision._replace(outcome=outcome)

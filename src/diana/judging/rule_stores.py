@@ -6,7 +6,9 @@ import logging
 import os
 from collections.abc import Callable
 
+from diana.core.charge import charged_at
 from diana.core.contracts import Client, Store
+from diana.core.decision import Decision
 from diana.core.errors import ConfigError, DianaError
 from diana.core.match import HERE, LEASED
 from diana.core.meter import Meter
@@ -81,6 +83,11 @@ class RuleStores:
         if rule.scope in HERE:
             return self.local
         return self.leased if rule.scope == LEASED else self.shared
+
+    def charged_at(self, store: Store, meter: Meter, decision: Decision) -> int:
+        """The moment under which a charge is refunded. What a lease reports of a counter is older than the charge."""
+        is_lease = store is self.leased and self.leased is not self.shared
+        return decision.at if is_lease else charged_at(meter, decision)
 
     def check_fits(self, policy: Policy) -> None:
         """ConfigError if the local store cannot keep what a rule has to remember; it counts global ones too, should the store be lost."""

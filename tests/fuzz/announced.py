@@ -1,0 +1,55 @@
+"""The response to an allowed request says, for each limit, after how many seconds there is more than what remains."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from diana import Verdict
+from diana.core.meter import Meter
+from diana.middleware.answer import Answers
+from diana.middleware.fields import policy_name
+from tests.fuzz.findings import BrokenLaw
+
+SECOND_US = 1_000_000
+_ITEM = re.compile(r'"((?:[^"\\]|\\.)*)";r=(\d+);t=(\d+)')
+
+StateOf = Callable[[Meter, str], Any]
+
+
+def check_announced(verdict: Verdict, answers: Answers, state_of: StateOf, now: int) -> None:
+    line = dict(answers.fields(verdict)).get(b"ratelimit", b"").decode()
+    announced = {name: (int(left), int(wait)) for name, left, wait in _ITEM.findall(line)}
+    meters = verdict.meters or verdict.match.meters
+    names = [rule.name for rule in verdict.rules]
+    for place in verdict.match.enforced:
+        rule, meter, decision = verdict.rules[place], meters[place], verdict.decisions[place]
+        said = announced.get(policy_name(rule.name))
+        if said is None or names.count(rule.name) > 1:
+            continue
+        more_us = _more_after_us(meter, state_of(meter, decision.key), now)
+        least, most = (-(-us // SECOND_US) for us in (more_us - 1, more_us))  # a third is no µs
+        if said[0] != decision.remaining or not least <= said[1] <= most:
+            raise BrokenLaw(
+                f"the response says {said}, and there is more after {more_us} µs: {decision}"
+            )
+
+
+def _more_after_us(meter: Meter, state: Any, now: int) -> int:
+    """Until more remains than now; if it never does, until the key is as good as new."""
+
+    def remaining(after_us: int) -> int:
+        return meter.decide(state, meter.params, 0, now + after_us)[1][1]
+
+    _, left, _, reset_us, _ = meter.decide(state, meter.params, 0, now)[1]
+    if remaining(reset_us) <= left:
+        return reset_us
+    early, late = 0, reset_us
+    while late - early > 1:
+        between = (early + late) // 2
+        if remaining(between) > left:
+            late = between
+        else:
+            early = between
+    return late
