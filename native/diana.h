@@ -21,7 +21,9 @@ enum kind { NO_STATE = 0, BUCKET = 1, WINDOW = 2, SLIDING = 3, LOG = 4, NUMBERS 
 
 struct outcome {
     int allowed;
-    int64_t remaining, retry_us, reset_us, delay_us;
+    int64_t remaining;
+    int64_t retry_us; /* of an allowed charge: until more would pass, if the kernel tells it */
+    int64_t reset_us, delay_us;
 };
 
 /* The state of a bucket (level, stamp, per) or a window (start, count). */

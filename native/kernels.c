@@ -290,10 +290,11 @@ static int64_t sliding_leaves(const struct slices *p, const struct sliding *stat
                               int64_t now)
 {
     int64_t places = p->slices + 1, gone = 0, oldest = state->last - p->slices;
-    for (;; oldest++) {
-        gone += state->ring[modulo(oldest, places)];
-        if (gone >= excess || oldest == state->last)
-            break;
+    int64_t place = modulo(oldest, places);
+    while ((gone += state->ring[place]) < excess && oldest < state->last) {
+        oldest++;
+        if (++place == places)
+            place = 0;
     }
     return (oldest + places) * p->slice_us - now;
 }
@@ -307,12 +308,13 @@ int sliding_decide(const int64_t *params, struct sliding *state, int is_new, int
     if (filled <= p->limit || cost == 0) {
         state->ring[modulo(state->last, p->slices + 1)] += cost;
         state->total = filled;
-        int64_t reset = 0;
-        if (cost > 0)
-            reset = (state->last + p->slices + 1) * p->slice_us - now;
-        else if (filled > 0)
-            reset = sliding_leaves(p, state, filled, now);
-        *o = (struct outcome){1, most(0, p->limit - filled), 0, reset, 0};
+        int64_t more = 0, reset = 0;
+        if (filled > 0) {
+            more = sliding_leaves(p, state, most(0, filled - p->limit) + 1, now);
+            reset = cost > 0 ? (state->last + p->slices + 1) * p->slice_us - now
+                             : sliding_leaves(p, state, filled, now);
+        }
+        *o = (struct outcome){1, most(0, p->limit - filled), more, reset, 0};
         return 1;
     }
     int64_t retry = NEVER;

@@ -52,6 +52,17 @@ static int entry(struct reading *r, int64_t *moment, int64_t *amount)
     return 0;
 }
 
+/* The moment of the entry with which at least so much has expired, from where the reading stands. */
+static int64_t leaves(struct reading *r, int64_t excess, int moved, int64_t now)
+{
+    int64_t moment = 0, amount = 0;
+    while (entry(r, &moment, &amount) && excess > amount) {
+        excess -= amount;
+        r->place++;
+    }
+    return moved ? least(moment, now) : moment;
+}
+
 void log_weigh(struct table *t, const int64_t *params, uint32_t slot, int64_t cost, int64_t now,
                struct finding *found)
 {
@@ -82,10 +93,11 @@ void log_weigh(struct table *t, const int64_t *params, uint32_t slot, int64_t co
     if (filled <= limit || cost == 0) {
         o->allowed = 1;
         o->remaining = most(0, limit - filled);
-        o->retry_us = 0;
         if (cost > 0)
             newest = any ? most(now, newest) : now;
         o->reset_us = any || cost > 0 ? newest + unit - now : 0;
+        o->retry_us = any ? leaves(&r, most(0, before - limit) + 1, moved, now) + unit - now
+                          : o->reset_us;
         found->writes = 1;
         return;
     }
@@ -93,14 +105,8 @@ void log_weigh(struct table *t, const int64_t *params, uint32_t slot, int64_t co
     o->remaining = most(0, limit - before);
     o->reset_us = any ? newest + unit - now : 0;
     o->retry_us = NEVER;
-    if (cost <= limit) {
-        int64_t excess = filled - limit;
-        while (entry(&r, &moment, &amount) && excess > amount) {
-            excess -= amount;
-            r.place++;
-        }
-        o->retry_us = (moved ? least(moment, now) : moment) + unit - now;
-    }
+    if (cost <= limit)
+        o->retry_us = leaves(&r, filled - limit, moved, now) + unit - now;
     found->writes = moved;
 }
 

@@ -22,11 +22,7 @@ PAGES = [
     *sorted((DOCS / "howto").glob("*.md")),
 ]
 TEXT = re.compile(r'"""(?:\\?\n)?(.*?)"""', re.DOTALL)
-IN_CODE = (
-    "scope is global but no store is set",
-    "account is read from header X-Account-Id",
-    "this rule has numbers by tier, and identity says no tier",
-)
+IN_CODE = ("scope is global but no store is set",)
 """A page may give the store, the account and the tier in code."""
 WRONG_ON_PURPOSE = {"rpu: many"}
 ENVIRONMENT = {"INTERNAL_TOKEN": "t-1", "ETCD_USER": "diana", "ETCD_PASSWORD": "secret"}

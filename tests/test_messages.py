@@ -85,6 +85,11 @@ IN_FILES: list[tuple[str, str]] = [
         "write header X-Api-Key",
     ),
     (
+        in_rule("actor: query a + ip, unit: minute, rpu: 5"),
+        "rules.yaml:1:35: limits[0].rules[0].actor: an actor must be one of a request's values (got 'query a + ip'); "
+        "write a combination as a list, [query a, ip]",
+    ),
+    (
         in_rule("actor: header=X-Api-Key, unit: minute, rpu: 5"),
         "rules.yaml:1:35: limits[0].rules[0].actor: an actor must be written with a space (got 'header=X-Api-Key'); "
         "write header X-Api-Key",

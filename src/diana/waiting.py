@@ -252,7 +252,7 @@ def until_allowed(
             called = yield Queue(ticket, timer.patience((ends - timer.now()) / 1_000_000))
             if not called or timer.now() > ends:
                 decision = yield LimiterCall("_peek", (key, cost))
-                retry_us = decision.outcome[2] or 1
+                retry_us = 1 if decision else decision.outcome[2]
                 return (yield from _deny_instead(decision, retry_us))
         look = Look(lines, timer, name) if line is not None else None
         while True:

@@ -24,7 +24,8 @@ class TupleLog:
         after = len(log) + cost
         if after <= limit or not cost:
             written = log + (max(now, log[-1]) if log else now,) * cost
-            return written, (True, max(0, limit - after), 0, _reset(written, unit, now), 0)
+            more = written[max(0, after - limit)] + unit - now if written else 0
+            return written, (True, max(0, limit - after), more, _reset(written, unit, now), 0)
         retry = NEVER if cost > limit else log[after - limit - 1] + unit - now
         return state, (False, max(0, limit - len(log)), retry, _reset(log, unit, now), 0)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from urllib.parse import unquote
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -121,3 +123,13 @@ def test_the_tree_finds_what_asking_every_url_finds(spellings: list[str], path: 
     assert sorted(found) == [number for number, url in enumerate(urls) if covered(url, path)]
     lengths = [len(urls[number].segments) for number in found]
     assert lengths == sorted(lengths)
+
+
+@pytest.mark.parametrize("written", ["/a%24", "/%5Ea", "/a.%2A", "/c%5B0-9%5D"])
+def test_signs_of_regular_expressions_may_be_percent_encoded(written: str) -> None:
+    assert url_from_spelling(written).segments == (unquote(written)[1:],)
+
+
+@pytest.mark.parametrize("written", ["/v1.0/x", "/odata/$metadata", "/a/(x|y)", "/a+b", "/~user"])
+def test_paths_that_only_resemble_regular_expressions(written: str) -> None:
+    assert url_from_spelling(written).spelling == written

@@ -9,7 +9,6 @@ from diana.core.decision import NEVER, UNKNOWN, Decision
 from diana.core.limit import holds_places
 from diana.core.meter import Meter
 from diana.judging.dropping import DROPPED
-from tests.fuzz import known
 from tests.fuzz.announced import check_announced
 from tests.fuzz.findings import BrokenLaw
 from tests.fuzz.stepped_clock import SteppedClock
@@ -73,8 +72,6 @@ class GuardLaws:
     def after_check(self, request: Request, verdict: Verdict) -> None:
         before = self._before
         assert before is not None
-        if known.is_shadow_without_identity(before):
-            return
         dropped = any(decision.outcome == DROPPED for decision in verdict.decisions)
         if verdict:
             if _facts(before) != _facts(verdict):

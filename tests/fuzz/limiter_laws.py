@@ -56,9 +56,8 @@ class LimiterLaws:
                 raise BrokenLaw(f"it wrote though it is no charge: {self._before} {answers}")
         if not decision:
             self._check_retry(meters, decision)
-        elif decision.outcome[2]:
-            raise BrokenLaw(f"allowed, yet to be retried: {decision}")
         if decision and decision.cost:  # written just now: no stamp is far ahead
+            self._check_more(meters, decision)
             self._check_reset(meters, key, now, decision.outcome[3])
 
     def refund(self, number: int, decision: Decision) -> None:
@@ -105,6 +104,17 @@ class LimiterLaws:
                 raise BrokenLaw(f"denied when its retry_after is over: {decision}")
             if all(self.passes(meter, key, cost, now + retry - 1) for meter in meters):
                 raise BrokenLaw(f"passes before its retry_after is over: {decision}")
+
+    def _check_more(self, meters: list[Meter], decision: Decision) -> None:
+        more = decision.outcome[2]
+        if more and len(meters) == 1:
+            (meter,) = meters
+            state, due = self._state(meter, decision.key), decision.at + more
+            early, late = (meter.decide(state, meter.params, 0, at)[1][1] for at in (due - 1, due))
+            if not early == decision.remaining < late:
+                raise BrokenLaw(f"{early} and then {late} when more_after is over: {decision}")
+        elif more:
+            raise BrokenLaw(f"several limits say when more would pass: {decision}")
 
     def _check_reset(self, meters: list[Meter], key: str, now: int, reset_us: int) -> None:
         for meter in meters:

@@ -17,6 +17,7 @@ from diana.guard import Guard
 from diana.middleware.answer import Answers
 from diana.nginx.exporting import export_nginx
 from diana.nginx.wire_rules import ALGORITHMS, wire_rules
+from diana.sources.document.reader import NotYet
 from diana.sources.document.schema import rule_fields
 from diana.sources.rules import load_rules
 from tests.servers.limiting_nginx import LimitingNginx
@@ -60,7 +61,10 @@ NEEDS = {
     "drop": "scope: global",
     "overrides": "actor: account",
 }
-FIELDS = sorted({*rule_fields(), "overrides", "allow", "only", "deny"})
+FIELDS = sorted(
+    {name for name, read in rule_fields().items() if not isinstance(read, NotYet)}
+    | {"overrides", "allow", "only", "deny"}
+)
 
 
 def exported(rules: str, folder: Path, identity: str = "") -> str:
@@ -105,7 +109,6 @@ def test_every_field_of_a_rule_is_obeyed_or_refused(field: str, tmp_path: Path) 
         (rule(scope="divided"), "scope: divided"),
         ("limits: [{url: /, rules: [{algo: C, most: 3}]}]", "algo: C is not known there"),
         (rule(algo="SL", scope="global"), "when_down: open or closed"),
-        (rule(actor='"query a + b"'), "not told from a combination"),
         (rule(rpu="{free: 5, else: 7}"), "identity: tier:"),
         ("shed: default\n" + rule(), "shed: nginx knows nothing"),
     ],

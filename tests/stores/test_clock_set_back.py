@@ -2,53 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from diana import Guard, Limiter, Request
 from diana.sources.rules import rules_from_bytes
-from diana.stores.memory import MemoryStore, in_c, in_python
-from diana.stores.native import kernels
-from diana.stores.shared.store import SharedStore
+from diana.stores.memory import MemoryStore
 from diana.testing import FakeClock
 from tests.servers.server import Server
 from tests.stores.redis.counting import BEGIN_US, SECOND_US, opened
-from tests.stores.shared.zones import zone_name
 
 ALGOS = ["TB", "LB", "W", "SW", "SL"]
-STORES = ["memory in C", "memory in Python", "zone in C", "zone in Python", "Redis", "Valkey"]
-
-
-@pytest.fixture(params=STORES)
-def store(
-    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, redis7: Server, valkey: Server
-) -> Iterator[Any]:
-    if request.param.endswith("in C"):
-        assert kernels() is not None
-    match request.param.split()[0]:
-        case "memory":
-            yield (in_c if request.param.endswith("C") else in_python).MemoryStore()
-        case "zone":
-            with zone_name() as name:
-                if request.param.endswith("Python"):
-                    monkeypatch.setenv("DIANA_NATIVE", "0")
-                yield SharedStore(name, 1 << 20)
-        case kind:
-            server = redis7 if kind == "Redis" else valkey
-            server.ask("FLUSHALL")
-            with opened(server.url) as store:
-                yield store
 
 
 @pytest.mark.parametrize("algo", ALGOS)
 @pytest.mark.parametrize("limits", ["10/minute", "10/second; 10/minute"])
 @pytest.mark.parametrize("back_us", [1, 400_000, SECOND_US])
-def test_a_limiter_refunds_it(store: Any, algo: str, limits: str, back_us: int) -> None:
+def test_a_limiter_refunds_it(every_store: Any, algo: str, limits: str, back_us: int) -> None:
     clock = FakeClock(BEGIN_US)
     options: dict[str, Any] = {"burst": 9} if algo == "LB" else {}
-    limiter = Limiter(limits, algo=algo, store=store, name="back", clock=clock, **options)
+    limiter = Limiter(limits, algo=algo, store=every_store, name="back", clock=clock, **options)
     assert limiter.take("k", 2)
     clock.set(BEGIN_US - back_us)
     before = limiter.peek("k")
@@ -60,11 +34,15 @@ def test_a_limiter_refunds_it(store: Any, algo: str, limits: str, back_us: int) 
 
 
 @pytest.mark.parametrize("algo", ["W", "SW"])
-def test_a_charge_to_the_window_before_is_not_refunded_from_the_next(store: Any, algo: str) -> None:
+def test_a_charge_to_the_window_before_is_not_refunded_from_the_next(
+    every_store: Any, algo: str
+) -> None:
     """The clock is set back to where the charge was made, and its window has ended since."""
     clock = FakeClock(BEGIN_US // (60 * SECOND_US) * 60 * SECOND_US - 400_000)
     options: dict[str, Any] = {"slices": 1} if algo == "SW" else {}
-    limiter = Limiter("10/minute", algo=algo, store=store, name="next", clock=clock, **options)
+    limiter = Limiter(
+        "10/minute", algo=algo, store=every_store, name="next", clock=clock, **options
+    )
     earlier = limiter.take("k", 3)
     clock.advance(60.5 if algo == "SW" else 0.5)
     assert limiter.take("k", 2)

@@ -28,6 +28,11 @@ class Spelled(NamedTuple):
 
 
 def actor_from_spelling(text: str, surroundings: Surroundings) -> Spelled:
+    if " + " in text:
+        parts = ", ".join(part.strip() for part in text.split(" + "))
+        raise ConfigError(
+            f"an actor must be one of a request's values (got {shown(text)}); write a combination as a list, [{parts}]"
+        )
     word, _, argument = text.strip().partition(" ")
     word, actor = _named(word.lower(), text)
     argument = argument.strip()

@@ -45,8 +45,10 @@ function(log, params, cost, now)
   local before = log.amount
   local after = before + cost
   if after <= limit or cost == 0 then
+    local oldest = before > 0 and log.nth(math.max(0, before - limit) + 1)
     if cost > 0 then log.append(math.max(now, log.newest or now), cost) end
-    return log, 1, math.max(0, limit - after), 0, log.newest and log.newest + unit - now or 0, 0
+    if not log.newest then return log, 1, limit, 0, 0, 0 end
+    return log, 1, math.max(0, limit - after), (oldest or log.newest) + unit - now, log.newest + unit - now, 0
   end
   local retry = cost > limit and NEVER or log.nth(after - limit) + unit - now
   local reset = log.newest and log.newest + unit - now or 0
@@ -105,7 +107,15 @@ class SlidingLog:
             if cost:
                 newest = log.newest
                 log = log.append(now if newest < now else newest, cost)
-            return log, (True, max(0, limit - after), 0, _reset(log, unit, now), 0)
+            elif not after:
+                return log, (True, limit, 0, 0, 0)
+            _, _, first, end, _, newest, _ = log
+            if after > limit:
+                oldest = log.nth(after - limit + 1)
+            else:
+                oldest = newest if first == end else log.moments[first]
+            more, reset = oldest + unit - now, newest + unit - now
+            return log, (True, limit - after if after < limit else 0, more, reset, 0)
         retry = NEVER if cost > limit else log.nth(after - limit) + unit - now
         return state, (False, max(0, limit - before), retry, _reset(log, unit, now), 0)
 

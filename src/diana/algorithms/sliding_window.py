@@ -80,7 +80,12 @@ function(state, params, cost, now)
   if total + cost <= limit or cost == 0 then
     total = total + cost
     ring[at(last)] = ring[at(last)] + cost
-    return written(), 1, math.max(0, limit - total), 0, total > 0 and leaves(total) or 0, 0
+    local more, reset = 0, 0
+    if total > 0 then
+      more = leaves(math.max(0, total - limit) + 1)
+      reset = cost > 0 and (last + places) * slice - now or leaves(total)
+    end
+    return written(), 1, math.max(0, limit - total), more, reset, 0
   end
   local retry = cost > limit and NEVER or leaves(total + cost - limit)
   return moved and written(), 0, math.max(0, limit - total), retry, total > 0 and leaves(total) or 0, 0
@@ -117,10 +122,16 @@ class SlidingWindow:
             state = (last, total, *ring)
         after = total + cost
         if after <= limit or not cost:
-            ring[last % (slices + 1)] += cost
-            left = (last + slices + 1) * slice_us if cost else _leaves(last, after, ring, params)
-            reset = left - now if after else 0
-            return (last, after, *ring), (True, max(0, limit - after), 0, reset, 0)
+            if not after:
+                return (last, after, *ring), (True, limit, 0, 0, 0)
+            place = last % (slices + 1)
+            ring[place] = newest = ring[place] + cost
+            more = reset = (last + slices + 1) * slice_us - now
+            if newest != after:
+                more = _leaves(last, after - limit + 1 if after > limit else 1, ring, params) - now
+                if not cost:
+                    reset = _leaves(last, after, ring, params) - now
+            return (last, after, *ring), (True, max(0, limit - after), more, reset, 0)
         retry = NEVER if cost > limit else _leaves(last, after - limit, ring, params) - now
         reset = _leaves(last, total, ring, params) - now if total else 0
         return state, (False, max(0, limit - total), retry, reset, 0)

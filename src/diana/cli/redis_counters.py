@@ -90,7 +90,7 @@ class RedisCounters:
         if not isinstance(said, list):
             raise click.ClickException(f"unexpected reply: {said!r}")
         allowed, remaining, retry_us, reset_us = (int(number) for number in said[1:5])
-        return Look(bool(allowed), remaining, retry_us, reset_us)
+        return Look(bool(allowed), remaining, 0 if allowed else retry_us, reset_us)
 
     def reset(self, rule: KnownRule, key: str) -> bool:
         """Every node hears of it: what it remembers of a denial is forgotten too."""

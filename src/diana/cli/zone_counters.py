@@ -36,7 +36,7 @@ class ZoneCounters:
         allowed, remaining, retry_us, reset_us, _ = self._store.peek([(_meter(terms), key, cost)])[
             0
         ].outcome
-        return Look(allowed, remaining, retry_us, reset_us)
+        return Look(allowed, remaining, 0 if allowed else retry_us, reset_us)
 
     def reset(self, rule: KnownRule, key: str) -> bool:
         meter = countable(rule.meter)

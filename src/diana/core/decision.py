@@ -20,6 +20,8 @@ class Outcome(NamedTuple):
     allowed: bool
     remaining: int
     retry_after_us: int
+    """Denied: until the same charge passes. Allowed: until more than `remaining` would pass; 0 if nothing is used, or if it follows from
+    the other numbers and the limit."""
     reset_after_us: int
     delay_us: int
 
@@ -71,8 +73,14 @@ class Decision(NamedTuple):
     @property
     def retry_after(self) -> float | None:
         """Seconds until the same charge passes: 0.0 if it did. None if no time can be told: it is `never`, or when a place is free."""
-        micros = self.outcome[2]
-        return None if micros < 0 else micros / 1_000_000
+        allowed, _, micros, _, _ = self.outcome
+        return 0.0 if allowed else None if micros < 0 else micros / 1_000_000
+
+    @property
+    def more_after(self) -> float | None:
+        """Seconds until more than `remaining` would pass, of an allowed charge (sliding window and sliding log only). Else None."""
+        allowed, _, micros, _, _ = self.outcome
+        return micros / 1_000_000 if allowed and micros else None
 
     @property
     def never(self) -> bool:
@@ -103,12 +111,12 @@ def tightest(decisions: list[Decision]) -> Decision:
         return decisions[0]
     allowed = all(decisions)
     closest = min(decisions, key=lambda decision: decision.remaining)
-    retries = [decision.outcome[2] for decision in decisions]
+    retries = [decision.outcome[2] for decision in decisions if not decision]
     outcome = (
         allowed,
         closest.remaining,
         # One that never passes before one that nobody knows of, before the longest.
-        next((sign for sign in (NEVER, UNKNOWN) if sign in retries), max(retries)),
+        next((sign for sign in (NEVER, UNKNOWN) if sign in retries), max(retries, default=0)),
         max(decision.outcome[3] for decision in decisions),
         max(decision.outcome[4] for decision in decisions) if allowed else 0,
     )

@@ -107,11 +107,13 @@ class Answers:
             numbers: list[float] = []
             for decision, (full_us, one_us) in zip(decisions, announcement.paces):  # noqa: B905  # it costs as much as the sum
                 outcome = decision.outcome
-                remaining, reset_us = outcome[1], outcome[3]
-                # Until there is more than what remains. A share of a limit, while the store is lost, has another pace.
-                more_us = reset_us - full_us + (remaining + 1) * one_us
-                if more_us > reset_us or more_us <= 0:
-                    more_us = reset_us
+                _, remaining, told_us, reset_us, _ = outcome
+                more_us: float = told_us
+                if not told_us:
+                    # Until there is more than what remains. A share of a limit, while the store is lost, has another pace.
+                    more_us = reset_us - full_us + (remaining + 1) * one_us
+                    if more_us > reset_us or more_us <= 0:
+                        more_us = reset_us
                 numbers += (
                     remaining if remaining < LARGEST else LARGEST,
                     -((HALF_US - more_us) // 1_000_000),

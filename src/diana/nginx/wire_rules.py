@@ -136,10 +136,7 @@ def _spellings(rule: Rule) -> list[str]:
 
 
 def _why_not_actor(spelling: str, settings: Settings) -> str | None:
-    try:
-        word, _ = actor_named(spelling)
-    except ConfigError:
-        return f"actor: a name with ' + ' in it ({spelling!r}) is not told from a combination"
+    word, _ = actor_named(spelling)
     if word not in ACTORS:
         return f"actor: {word} is a plug-in's, and nginx does not run it"
     if word in DEFAULT_IDENTITY:

@@ -175,7 +175,7 @@ def _zero_passes(algorithm: Algorithm, params: Any, moment: Moment) -> None:
 def _retry_is_exact(algorithm: Algorithm, params: Any, moment: Moment) -> None:
     now, cost, before, _, outcome = moment
     if outcome.allowed:
-        assert outcome.retry_after_us == 0, f"allowed, yet to be retried: {moment}"
+        _more_is_exact(algorithm, params, moment)
     elif outcome.retry_after_us == NEVER:
         assert cost > params.limit, f"a cost that can pass is refused for ever: {moment}"
     else:
@@ -184,6 +184,16 @@ def _retry_is_exact(algorithm: Algorithm, params: Any, moment: Moment) -> None:
         assert algorithm.decide(before, params, cost, due)[1][0], f"denied when due: {moment}"
         early = algorithm.decide(before, params, cost, due - 1)[1][0]
         assert not early, f"passes before it is due: {moment}"
+
+
+def _more_is_exact(algorithm: Algorithm, params: Any, moment: Moment) -> None:
+    """If an allowed charge says when more would pass, it is then and not before."""
+    more_us = moment.outcome.retry_after_us
+    assert more_us >= 0, f"more passes in the past: {moment}"
+    if more_us:
+        state, due = moment.after if moment.cost else moment.before, moment.now + more_us
+        early, late = [algorithm.decide(state, params, 0, now)[1][1] for now in (due - 1, due)]
+        assert early == moment.outcome.remaining < late, f"{early}, then {late}: {moment}"
 
 
 def _forgetting_is_safe(algorithm: Algorithm, params: Any, moment: Moment, probe: int) -> None:

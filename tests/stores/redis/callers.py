@@ -189,8 +189,12 @@ def used(store: RedisStore, meter: Meter, key: str = "k") -> int:
 
 
 def until_asked(store: RedisStore, meter: Meter, key: str = "k") -> None:
-    """Until the server decides."""
-    until(lambda: not store.peek([(meter, key, 0)])[0].degraded, "the server is asked")
+    """Until the server decides: a connection is free, and no circuit breaker is open. A peek is never answered from the deny cache."""
+
+    def is_asked() -> bool:
+        return not store.peek([(meter, key, 0)])[0].degraded and not store.lost
+
+    until(is_asked, "the server is asked")
 
 
 def changes(caplog: pytest.LogCaptureFixture) -> list[str]:

@@ -184,9 +184,9 @@ def test_when_all_has_expired_nothing_is_left_of_it(
 def test_what_an_earlier_version_wrote_as_text_is_replaced(ask: Ask, server: redis.Redis) -> None:
     server.set("old", "1699999999000000,1699999999900000")
     some = meter(3)
-    assert outcome_of(ask("look", "old", some, 1, BEGIN_US)) == (True, 2, 0, SECOND_US, 0)
+    assert outcome_of(ask("look", "old", some, 1, BEGIN_US)) == (True, 2, SECOND_US, SECOND_US, 0)
     assert server.type("old") == b"string", "a look wrote"
-    assert outcome_of(ask("take", "old", some, 3, BEGIN_US)) == (True, 0, 0, SECOND_US, 0)
+    assert outcome_of(ask("take", "old", some, 3, BEGIN_US)) == (True, 0, SECOND_US, SECOND_US, 0)
     assert server.type("old") == b"zset"
 
 

@@ -17,12 +17,14 @@ from diana.stores.redis.store import RedisStore
 from tests.servers.programs import REDIS_7
 from tests.servers.server import Server
 from tests.servers.waiting import until
+from tests.stores.redis.callers import until_asked, window
 
 
 @pytest.fixture
 def store(redis7: Server) -> Iterator[RedisStore]:
     redis7.ask("FLUSHALL")
     store = RedisStore.from_url(redis7.url, budget_us=5_000_000)
+    until_asked(store, window(name="fixture"))
     yield store
     store.close()
 
@@ -87,15 +89,20 @@ def test_what_was_let_pass_uncharged_is_not_refunded_to_somebody_else() -> None:
     with Server(REDIS_7) as server:
         store = RedisStore.from_url(server.url, budget_us=3_000_000)
         limiter = Limiter("3/day", algo="W", align="first", store=store, name="r", when_down="open")
-        until(lambda: not limiter.take("x").degraded, "it counts globally")
+        until_asked(store, window())
         server.freeze()
         decision = limiter.take("a")
+        assert decision
         assert decision.degraded
         server.thaw()
-        until(lambda: not store.lost, "the store is back")
-        assert sum(bool(limiter.take("a")) for _ in range(3)) == 3
+        until_asked(store, window())
+        charged = [limiter.take("a") for _ in range(3)]
+        assert not any(one.degraded for one in charged), "the server did not decide"
+        assert all(charged)
         limiter.refund(decision)
-        assert not limiter.take("a")
+        denied = limiter.take("a")
+        assert not denied.degraded
+        assert not denied
         store.close()
 
 
@@ -103,8 +110,9 @@ def test_what_was_charged_there_is_not_refunded_here() -> None:
     with Server(REDIS_7) as server:
         store = RedisStore.from_url(server.url, budget_us=3_000_000)
         limiter = Limiter("4/day", algo="W", align="first", store=store, name="r")
-        until(lambda: not limiter.take("x").degraded, "it counts globally")
+        until_asked(store, window())
         there = [limiter.take("a") for _ in range(4)]
+        assert not any(one.degraded for one in there), "the server did not decide"
         assert all(there)
         server.kill()
         until(lambda: limiter.take("y").degraded, "the loss is noticed")
@@ -120,6 +128,7 @@ def test_what_was_charged_there_is_not_refunded_here() -> None:
 def test_a_damaged_counter_hurts_nobody_but_itself(store: RedisStore, redis7: Server) -> None:
     limiter = Limiter("3/hour", store=store, name="damaged")
     decision = limiter.take("a")
+    assert not decision.degraded
     client = redis.Redis(port=redis7.port)
     (key,) = client.keys("diana:damaged|*|a")
     client.set(key, "1,2")

@@ -50,8 +50,11 @@ end
 
 -- Until there is more than what remains.
 local function seconds_to_more(outcome, meter)
-  local more = outcome.reset - meter.pace[1] + (outcome.remaining + 1) * meter.pace[2]
-  if more > outcome.reset or more <= 0 then more = outcome.reset end
+  local more = outcome.retry
+  if more == 0 then
+    more = outcome.reset - meter.pace[1] + (outcome.remaining + 1) * meter.pace[2]
+    if more > outcome.reset or more <= 0 then more = outcome.reset end
+  end
   return math.ceil((more - 0.5) / SECOND)
 end
 

@@ -178,7 +178,9 @@ def _retry(state: State | None, meter: Meter, held: int, cost: int, ttl_us: int,
     """Until so much is free, if nothing comes back before; what is held comes back, or counts, within the ttl."""
     if cost > meter.params.limit:
         return NEVER
-    retry = meter.decide(state, meter.params, held + cost, now)[1][2]
+    passed, _, retry, _, _ = meter.decide(state, meter.params, held + cost, now)[1]
+    if passed:
+        return 0
     return ttl_us if retry == NEVER else retry
 
 

@@ -114,7 +114,8 @@ end
 
 local function time_until(others, amount)
   if amount > limit then return NEVER end
-  local _, _, _, retry = kernel(state, params, others + amount, now)
+  local _, passed, _, retry = kernel(state, params, others + amount, now)
+  if passed == 1 then return 0 end
   return retry == NEVER and ttl or retry
 end
 

@@ -1,0 +1,38 @@
+"""A store of each kind, as tests need them that hold for all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from diana.stores.memory import in_c, in_python
+from diana.stores.native import kernels
+from diana.stores.shared.store import SharedStore
+from tests.servers.server import Server
+from tests.stores.redis.counting import opened
+from tests.stores.shared.zones import zone_name
+
+STORES = ["memory in C", "memory in Python", "zone in C", "zone in Python", "Redis", "Valkey"]
+
+
+@pytest.fixture(params=STORES)
+def every_store(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, redis7: Server, valkey: Server
+) -> Iterator[Any]:
+    if request.param.endswith("in C"):
+        assert kernels() is not None
+    match request.param.split()[0]:
+        case "memory":
+            yield (in_c if request.param.endswith("C") else in_python).MemoryStore()
+        case "zone":
+            with zone_name() as name:
+                if request.param.endswith("Python"):
+                    monkeypatch.setenv("DIANA_NATIVE", "0")
+                yield SharedStore(name, 1 << 20)
+        case kind:
+            server = redis7 if kind == "Redis" else valkey
+            server.ask("FLUSHALL")
+            with opened(server.url) as store:
+                yield store
