@@ -151,7 +151,12 @@ void bucket_refund(const int64_t *params, struct words *state, struct ledger *le
     int64_t hidden = tick > 1 && now > at ? leak : 0;
     int64_t *number = ledger->number;
     cost = least(cost, p->limit) * p->per;
-    if (ledger->spans == 0 || !ledger_counts(p, state, level, moved)) {
+    if (!ledger_counts(p, state, level, moved))
+        ledger->spans = 0;
+    if (at == now && now < stamp)
+        /* Charged just now, to the last span of a state that is stamped ahead. */
+        at = ledger->spans ? most(stamp, number[2 * ledger->spans - 2]) : stamp;
+    if (ledger->spans == 0) {
         ledger->spans = 1;
         number[0] = at;
         number[1] = level + over_up(now - at, tick) * leak;

@@ -245,3 +245,25 @@ def test_a_queue_emptied_by_a_refund_after_a_step_back_is_as_good_as_new() -> No
     back = BEGIN_US - 300_000
     state = meter.algorithm.refund(state, params, 5, BEGIN_US, back)
     assert decide(state, params, 10, back) == decide(None, params, 10, back)
+
+
+@pytest.mark.parametrize("code", ["TB", "LB"])
+@pytest.mark.parametrize("back_us", [1, 500_000, SECOND_US])
+def test_after_a_step_back_a_charge_that_is_refunded_at_once_leaves_nothing(
+    code: str, back_us: int
+) -> None:
+    """Again and again, as a guard does while a rule of scope global denies."""
+    meter = ten_per_second(code)
+    decide, refund, params = meter.algorithm.decide, meter.algorithm.refund, meter.params
+    state, _ = decide(None, params, 2, BEGIN_US)
+    state, _ = decide(state, params, 3, BEGIN_US)
+    assert state is not None
+    state = refund(state, params, 3, BEGIN_US, BEGIN_US)  # so that it has a ledger
+    back = BEGIN_US - back_us
+    before = decide(state, params, 0, back)[1]
+    for _ in range(5):
+        state, outcome = decide(state, params, 4, back)
+        assert outcome[0]
+        assert state is not None
+        state = refund(state, params, 4, back, back)
+        assert decide(state, params, 0, back)[1] == before

@@ -282,10 +282,11 @@ def refund(state: Numbers, params: BucketParams, cost: int, at: int, now: int) -
     last = stamp if stamp > now else min(now, stamp + tick - 1)  # nothing was poured later
     hidden = leak if tick > 1 and now > at else 0
     cost = min(cost, params.limit) * params.per
-    ledger = list(_ledger(state, params, level, now)) or [
-        at,
-        level + _ticks_up(now - at, tick) * leak,
-    ]
+    ledger = list(_ledger(state, params, level, now))
+    if at == now < stamp:  # charged just now, to the last span of a state that is stamped ahead
+        at = max([stamp, *ledger[-2:-1]])
+    if not ledger:
+        ledger = [at, level + _ticks_up(now - at, tick) * leak]
     if at < ledger[0]:
         ledger[:2] = at, ledger[1] + _ticks_up(ledger[0] - at, tick) * leak
     span = len(ledger) - 2

@@ -43,6 +43,7 @@ local function bucket(state, params, cost, at, now)
   if state[3] == per and state[2] - now <= SECOND then
     for place = 4, #state do ledger[place - 3] = state[place] end
   end
+  if at == now and now < stamp then at = math.max(stamp, ledger[#ledger - 1] or stamp) end  -- charged just now, to the last span
   if #ledger == 0 then ledger = {at, level + ticks_up(now - at, tick) * leak} end
   if at < ledger[1] then
     ledger[2] = ledger[2] + ticks_up(ledger[1] - at, tick) * leak
