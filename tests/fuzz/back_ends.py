@@ -31,6 +31,8 @@ class BackEnd:
     """Where the store counts, if not in this process or machine."""
     histories: int = 0
     decisions: int = 0
+    in_real_time: int = 0
+    """Decisions without a fake clock."""
 
     def clear(self) -> None:
         self.local.clear()
@@ -58,8 +60,12 @@ class BackEnds:
         return f"run{self.runs}"
 
     def report(self) -> str:
-        told = [f"{one.name:<18} {one.histories:>10,} {one.decisions:>10,}" for one in self.others]
-        return "\n".join([f"{'back end':<18} {'histories':>10} {'decisions':>10}", *told])
+        lines = [f"{'back end':<18} {'histories':>10} {'decisions':>12} {'in real time':>14}"]
+        lines += [
+            f"{one.name:<18} {one.histories:>10,} {one.decisions:>12,} {one.in_real_time:>14,}"
+            for one in self.others
+        ]
+        return "\n".join(lines)
 
 
 @contextmanager

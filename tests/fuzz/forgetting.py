@@ -25,6 +25,8 @@ class Forgetting:
     def note(self, meters: Iterable[Meter], key: str, now: int) -> None:
         """These limits have asked for the key, or are thought of when one of them does."""
         for meter in meters:
+            if meter.denies_all:
+                continue  # it reads and writes no key
             counter = (meter.id, key)
             until = now + _reset_us(meter, self._state(counter), now)
             self._until[counter] = max(until, self._until.get(counter, 0))
@@ -34,6 +36,8 @@ class Forgetting:
     ) -> Iterator[tuple[Meter, str]]:
         for meter, key, _ in charges:
             counter = (meter.id, key)
+            if meter.denies_all:
+                continue
             if now >= self._until.get(counter, 0) and _reset_us(meter, self._state(counter), now):
                 yield meter, key
 

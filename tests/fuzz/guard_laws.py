@@ -148,6 +148,8 @@ class GuardLaws:
     def _check_edit(self, former: Rule, rule: Rule) -> None:
         """Counts are kept: a lower limit denies those whom the former one denied, a higher one allows those whom it allowed."""
         before, after, now = former.meter, rule.meter, self._clock()
+        if before.denies_all or after.denies_all:
+            return
         if former.tiers or rule.tiers or before.limit.unit_us != after.limit.unit_us:
             return
         lower = after.limit.rpu < before.limit.rpu and after.params.limit < before.params.limit

@@ -309,7 +309,7 @@ class _Run:
     def _result(self, ask: Callable[[Side], Any], side: Side) -> Any:
         try:
             return self._finish(ask(side))
-        except ConfigError as error:
+        except Exception as error:
             return as_result(error)
 
     def _finish(self, said: Any) -> Any:

@@ -19,11 +19,18 @@ KEYS = {"long": "k" * 600}
 """Keys that a history names by another word: this one is too long to be kept as it is."""
 
 
+class Rate(NamedTuple):
+    """So many per unit, or at once if the unit is `at once`."""
+
+    rpu: int
+    unit: str
+
+
 class Limits(NamedTuple):
-    """A limiter: so many per unit, or at once if the unit is `at once`. Limiters of one name count in the same counters."""
+    """A limiter. Limiters of one name count in the same counters."""
 
     name: str
-    limits: tuple[tuple[int, str], ...]
+    limits: tuple[Rate, ...]
     algo: str
     options: dict[str, Any]
 
@@ -206,6 +213,8 @@ class _Run:
         for back_end in self._back_ends:
             back_end.decisions += 1
         compare(said[0], dict(zip(self._names, said[1:], strict=True)))
+        parts = [getattr(one, "parts", ()) for one in said]
+        compare(parts[0], dict(zip(self._names, parts[1:], strict=True)))
         return said
 
     def _result(self, ask: Callable[[int], Any], place: int) -> Any:

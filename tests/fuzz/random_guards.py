@@ -131,7 +131,7 @@ def _block(chance: Random, names: Any) -> dict[str, Any]:
     if chance.random() < 0.1:
         block["except"] = [url.rstrip("/") + "/c"]
     if chance.random() < 0.1:
-        block[chance.choice(("allow", "only"))] = chance.choice(LISTS)
+        block[chance.choice(("allow", "only", "deny"))] = chance.choice(LISTS)
     block["rules"] = [_rule(chance, url, next(names)) for _ in range(chance.choice((1, 1, 2, 3)))]
     return block
 
@@ -157,7 +157,7 @@ def _rule(chance: Random, url: str, name: str) -> dict[str, Any]:
     if chance.random() < 0.2 and algo not in ("LB", "C"):
         rule["charge_on"] = chance.choice(([401, 403], ["5xx"], [200]))
     if chance.random() < 0.1:
-        rule[chance.choice(("allow", "only"))] = chance.choice(LISTS)
+        rule[chance.choice(("allow", "only", "deny"))] = chance.choice(LISTS)
     if chance.random() < 0.2 and isinstance(actor, str) and actor in VALUES:
         values = chance.sample(VALUES[actor], chance.randint(1, len(VALUES[actor])))
         rule["overrides"] = {value: _override(chance, algo) for value in values}
@@ -192,8 +192,11 @@ def _numbers(chance: Random, algo: str) -> dict[str, Any]:
 
 
 def _number(chance: Random, algo: str) -> int:
-    if chance.random() < 0.9:
+    kind = chance.random()
+    if kind < 0.9:
         return chance.choice((1, 2, 3, 5, 10))
+    if kind < 0.93 and algo != "C":
+        return 0
     return 97 if algo in ("SL", "C") else chance.choice((97, 1_000, 99_991))
 
 
@@ -307,7 +310,7 @@ def _gap(chance: Random, rules: dict[str, Any]) -> int:
     rule = chance.choice(_all_rules(rules))
     unit_us = micros_from_spelling(rule.get("unit") or rule["hold"])
     number = rule.get("rpu", 1)
-    pace = max(1, unit_us // (number if isinstance(number, int) else number["else"]))
+    pace = max(1, unit_us // max(1, number if isinstance(number, int) else number["else"]))
     kind = chance.random()
     if kind < 0.12:
         return -chance.choice((1, chance.randint(1, SECOND_US), SECOND_US))

@@ -13,6 +13,7 @@ from tests.fuzz.limiters import (
     LimiterHistory,
     Limits,
     Peek,
+    Rate,
     Refund,
     Reset,
     Step,
@@ -54,11 +55,11 @@ def _limiter(chance: Random, name: str) -> Limits:
         options: dict[str, Any] = {"hold": chance.choice(("250ms", "2s", "60s", "1h"))}
         if chance.random() < 0.3:
             options["retry"] = "1s"
-        return Limits(name, ((chance.choice((1, 2, 5, 30)), "at once"),), "TB", options)
+        return Limits(name, (Rate(chance.choice((1, 2, 5, 30)), "at once"),), "TB", options)
     units = chance.sample(sorted(set(UNITS)), chance.choice((1, 1, 1, 2, 3)))
     if len(units) == 1:
         units = [chance.choice(UNITS)]
-    limits = tuple((_rpu(chance, algo), unit) for unit in units)
+    limits = tuple(Rate(_rpu(chance, algo), unit) for unit in units)
     return Limits(name, limits, algo, _options(chance, algo))
 
 
@@ -96,7 +97,7 @@ def _edited(chance: Random, limits: Limits) -> Limits:
     at_once = limits.limits[0][1] == "at once"
     algo = "C" if at_once else limits.algo
     rpus = tuple(
-        (chance.choice((1, 2, 5, 30)) if at_once else _rpu(chance, algo), unit)
+        Rate(chance.choice((1, 2, 5, 30)) if at_once else _rpu(chance, algo), unit)
         for _, unit in limits.limits
     )
     options = limits.options

@@ -14,11 +14,14 @@ from tests.fuzz.guards import GuardHistory, run_guards
 from tests.fuzz.limiters import LimiterHistory, run_limiters
 from tests.fuzz.random_guards import random_guard_history
 from tests.fuzz.random_limiters import random_limiter_history
+from tests.fuzz.real_time import PlayedOtherwise, play
 from tests.fuzz.shrink import as_code, shrink
 from tests.servers.server import Server
 
 INVENTORS: tuple[Callable[[Random], Any], ...] = (random_limiter_history, random_guard_history)
 """By the number of the history, in turn."""
+SIDE_BY_SIDE = 60
+"""Histories that pause together in real time."""
 
 
 class Failure(NamedTuple):
@@ -35,6 +38,22 @@ class Failure(NamedTuple):
             f'Run it again: make fuzz ARGS="--seed {self.seed} --history {self.number}", or the shortened one:\n\n'
             f"    from tests.fuzz.replay import *\n\n"
             f"    replay(\n    {code}\n    )\n"
+        )
+
+
+class RealTimeFailure(NamedTuple):
+    """In real time a history need not fail again, so it is not made shorter."""
+
+    seed: int
+    batch: int
+    difference: PlayedOtherwise
+
+    def __str__(self) -> str:
+        code = as_code(self.difference.history).replace("\n", "\n    ")
+        return (
+            f"seed {self.seed}, batch {self.batch} in real time: {self.difference}\n\n"
+            f'Run it again: make fuzz ARGS="--seed {self.seed} --real-time {self.batch}". It was one of these histories:\n\n'
+            f"    {code}\n"
         )
 
 
@@ -56,6 +75,15 @@ class Session:
             return self._shortened(Failure(seed, number, finding, history))
         return None
 
+    def run_in_real_time(self, seed: int, batch: int) -> RealTimeFailure | None:
+        """Many histories, side by side."""
+        numbers = range(batch * SIDE_BY_SIDE, (batch + 1) * SIDE_BY_SIDE)
+        try:
+            play([history_of(seed, number) for number in numbers], self.back_ends)
+        except PlayedOtherwise as difference:
+            return RealTimeFailure(seed, batch, difference)
+        return None
+
     def perform(self, history: Any) -> None:
         """Raise a Finding, or InvalidHistory."""
         if isinstance(history, LimiterHistory):
@@ -70,11 +98,11 @@ class Session:
         def fails(candidate: Any) -> bool:
             try:
                 self.perform(candidate)
-            except InvalidHistory:
-                return False
             except Finding as finding:
                 found[repr(candidate)] = finding
                 return _kind_of(finding) == kind
+            except Exception:  # it became too simple to be a history
+                return False
             return False
 
         history = shrink(failure.history, fails)

@@ -11,6 +11,7 @@ from tests.fuzz.session import Session, session
 from tests.servers.server import Server
 
 HISTORIES = 600
+"""In each of the tests; about ten seconds."""
 NEW = "new"
 
 
@@ -20,7 +21,7 @@ def opened(redis7: Server, valkey: Server) -> Iterator[Session]:
         yield opened
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3, NEW])
+@pytest.mark.parametrize("seed", [1, 2, 3, 4, NEW])
 def test_all_back_ends_decide_alike_and_keep_the_laws(seed: int | str, opened: Session) -> None:
     seeded = seed if isinstance(seed, int) else randbelow(10**6)
     invalid = opened.invalid
@@ -28,3 +29,8 @@ def test_all_back_ends_decide_alike_and_keep_the_laws(seed: int | str, opened: S
         failure = opened.run(seeded, number)
         assert failure is None, str(failure)
     assert opened.invalid - invalid < HISTORIES // 10, "too few histories can be run"
+
+
+def test_in_real_time_each_back_end_decides_as_its_model(opened: Session) -> None:
+    failure = opened.run_in_real_time(randbelow(10**6), 0)
+    assert failure is None, str(failure)

@@ -140,7 +140,7 @@ class _Both:
                 if decisions[place]:
                     unpaid = [(meter, key, 0)]
                     found = self._counters.peek(unpaid, now) or self.in_python.peek(unpaid, now)
-                    decisions[place] = decisions[place]._replace(outcome=found[0].outcome)
+                    decisions[place] = found[0]._replace(cost=decisions[place].cost)
         return decisions
 
 

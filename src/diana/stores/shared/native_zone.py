@@ -211,8 +211,7 @@ class _InPython:
             unpaid = [(meter, key, 0) for meter, key, _ in parts.native]
             shown = cast("list[Decision]", self._counters.peek(unpaid, given))
             answers = [
-                answer._replace(outcome=free.outcome)
-                for answer, free in zip(answers, shown, strict=True)
+                free._replace(cost=answer.cost) for answer, free in zip(answers, shown, strict=True)
             ]
         return parts.merged(answers, found)
 
