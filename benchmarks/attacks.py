@@ -148,7 +148,7 @@ def _resident(pid: int) -> int:
 
 
 def _serve(upstream: str, attack: str) -> None:
-    from diana.gateway.bounds import Bounds
+    from diana.gateway.bounds import ClientLimits
     from diana.gateway.chain import gateway
     from diana.gateway.server import bound_socket, serve
     from diana.gateway.upstream import upstream_from_url
@@ -160,7 +160,7 @@ def _serve(upstream: str, attack: str) -> None:
     policy = rules_from_bytes(
         b"limits: [{url: /, rules: [{actor: ip, unit: second, rpu: 1000000}]}]"
     )
-    bounds = Bounds(body_seconds=BODY_SECONDS)
+    bounds = ClientLimits(body_seconds=BODY_SECONDS)
     app = gateway(
         AsyncGuard(policy), upstream_from_url(f"http://127.0.0.1:{upstream}"), bounds=bounds
     )

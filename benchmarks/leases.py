@@ -20,7 +20,7 @@ from diana.core.limit import Limit
 from diana.core.meter import meter_from_limit
 from diana.core.plugins import algorithms
 from diana.sources.rules import rules_from_bytes
-from diana.stores.memory.in_python import MemoryStore
+from diana.stores.memory.in_python import PythonMemoryStore
 from diana.stores.redis.store import RedisStore
 from diana.stores.shared.store import SharedStore
 from tests.servers.programs import PROGRAMS, REDIS_7
@@ -81,7 +81,7 @@ def _one_process(quick: bool) -> Iterator[Figure]:
     with Server(REDIS_7) as server, zone_name() as name:
         zone = SharedStore(name, kind="python")
         workers = RedisStore.from_url(server.url, budget_us=1_000_000, zone=zone)
-        memory, store = MemoryStore(), RedisStore.from_url(server.url, budget_us=1_000_000)
+        memory, store = PythonMemoryStore(), RedisStore.from_url(server.url, budget_us=1_000_000)
         local, leased = Guard(_policy("global"), memory), Guard(_policy("leased"), server.url)
         fixed = limits.strategies.FixedWindowRateLimiter(limits.storage.RedisStorage(server.url))
         often = limits.parse("1000000000/minute")

@@ -22,7 +22,7 @@ from benchmarks.report import Figure, Goal, Section, at_least, at_most
 from diana import Guard, Limiter, Request
 from diana.core.contracts import Store
 from diana.sources.rules import load_rules
-from diana.stores.memory.in_python import MemoryStore as MemoryInPython
+from diana.stores.memory.in_python import PythonMemoryStore as MemoryInPython
 from diana.stores.native import description, kernels
 from diana.stores.shared.python_zone import PythonZone
 from diana.stores.shared.store import SharedStore

@@ -15,7 +15,7 @@ from benchmarks.race import Contestant, Times, race
 from benchmarks.report import Figure, Section, at_most
 from diana import AsyncLimiter, Limiter
 from diana.places import flush
-from diana.stores.memory.in_python import MemoryStore
+from diana.stores.memory.in_python import PythonMemoryStore
 from tests.servers.programs import REDIS_7
 from tests.servers.server import Server
 
@@ -42,7 +42,7 @@ def run(quick: bool) -> Section:
 
 def _in_memory(quick: bool) -> list[Figure]:
     bucket, places = Limiter(RATE), Limiter(PLACES)
-    in_python = Limiter(RATE, store=MemoryStore(), name="bucket")
+    in_python = Limiter(RATE, store=PythonMemoryStore(), name="bucket")
 
     def pair(key: str) -> object:
         decision = places.take(key)

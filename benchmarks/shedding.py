@@ -10,7 +10,7 @@ from benchmarks.race import Contestant, race
 from benchmarks.report import Figure, Section, at_most
 from diana import Guard, Policy, Request
 from diana.core.policy import Settings
-from diana.core.shed import Factor, Level, ShedLine
+from diana.core.shed import Factor, Level, ShedSettings
 from diana.shedding.sampling import SAMPLE_SECONDS
 from diana.shedding.shedding import Shedding
 from diana.sources.rules import rules_from_bytes
@@ -40,7 +40,7 @@ def _guard(reject: int) -> Guard:
     value = 50.0 if reject else 1.0
     kind = Factor(lambda: lambda _: lambda: value, unit="%")
     levels = (Level(10, max(1, reject)),)
-    line = ShedLine("fixed", kind, {}, levels, kind.make(), written.exempt, written.last)
+    line = ShedSettings("fixed", kind, {}, levels, kind.make(), written.exempt, written.last)
     guard = Guard(Policy(read.rules, settings=Settings(shed=(line,))))
     end = monotonic() + 60
     while guard.factors[0].value is None and monotonic() < end:

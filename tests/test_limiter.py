@@ -18,7 +18,7 @@ import pytest
 import diana
 from diana import AsyncLimiter, ConfigError, Decision, DianaError, Limiter, LimitExceeded, limit
 from diana.core.errors import CostError, KeyTypeError, PatienceError, ReentrancyError
-from diana.core.limit import holds_places
+from diana.core.limit import uses_slots
 from diana.core.plugins import algorithms
 from diana.stores.memory import MemoryStore
 from diana.testing import FakeClock
@@ -63,7 +63,7 @@ BEGIN_US = 1_700_000_000_000_000
 
 def spelled(number: int, code: str) -> str:
     """A limit as this algorithm counts: so many a second, or so many at once."""
-    return f"{number} at once" if holds_places(algorithms()[code]) else f"{number}/second"
+    return f"{number} at once" if uses_slots(algorithms()[code]) else f"{number}/second"
 
 
 def clock() -> FakeClock:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from diana.core.limit import checked_places
 from diana.core.meter import meter_from_limit
 from diana.core.plugins import algorithms
-from diana.places import Account, Keeper, Place
+from diana.places import HeldSlot, SlotRenewer, SlotStore
 from diana.stores.memory import MemoryStore
-from diana.waiting import Lines
+from diana.waiting import WaitQueues
 from tests.servers.waiting import until
 
 
@@ -15,13 +15,13 @@ def test_one_that_ran_off_before_its_taker_went_on_is_counted_once() -> None:
     """The thread stood still between the store's answer and all else: by its own clock the place is new."""
     store = MemoryStore()
     meter = meter_from_limit("one", checked_places(1, 100_000), algorithms()["C"], {})
-    account = Account(store, None, Lines())
+    account = SlotStore(store, None, WaitQueues())
     charge = meter, "k", 1
     (taken,) = store.decide([charge])
     until(lambda: store.decide([charge])[0], "it has run off, and is another's")
-    place = Place(account, charge, taken.at, False)
+    place = HeldSlot(account, charge, taken.at, False)
     for _ in range(3):
         place.renew()
     assert account.expired == 1
-    Keeper().release(place)
+    SlotRenewer().release(place)
     assert account.expired == 1

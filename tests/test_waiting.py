@@ -11,7 +11,7 @@ import pytest
 
 from diana import AsyncLimiter, DianaError, Limiter
 from diana.testing import FakeClock
-from diana.waiting import Lines, TaskTicket, ThreadTicket
+from diana.waiting import TaskTicket, ThreadTicket, WaitQueues
 
 BEGIN_US = 1_700_000_000_000_000
 
@@ -211,7 +211,7 @@ def test_patience_without_end_is_waiting_as_long_as_it_takes() -> None:
 
 
 def test_a_line_passes_over_those_whose_loop_is_gone() -> None:
-    lines = Lines()
+    lines = WaitQueues()
     first, last = ThreadTicket(), ThreadTicket()
 
     async def make() -> TaskTicket:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from diana.core.charge import Charges
 from diana.core.contracts import Clock, Numbers, Take
 from diana.core.decision import Decision
-from diana.core.meter import Family, Meter
+from diana.core.meter import CounterGroup, CounterSpec
 
 Body = bytearray | memoryview
 """Of a zone: memory that can be written."""
@@ -28,8 +28,8 @@ class Terms:
         params: Numbers,
         longest: Numbers | None,
         horizon_us: int,
-        family: Family | None,
-        longest_of: Meter | None,
+        family: CounterGroup | None,
+        longest_of: CounterSpec | None,
     ) -> None: ...
     @property
     def kind(self) -> int: ...
@@ -68,7 +68,7 @@ def setup(
     decision: type[Decision],
     cost_error: type[Exception],
     key_error: type[Exception],
-    terms_of: Callable[[Meter], Terms],
+    terms_of: Callable[[CounterSpec], Terms],
     secret: bytes,
     epoch_offset_us: int,
 ) -> None: ...

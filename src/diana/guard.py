@@ -16,18 +16,18 @@ from diana.core.exchange import adrive, drive
 from diana.core.policy import Policy
 from diana.core.request import Request
 from diana.core.verdict import Verdict
-from diana.judging.judge import Judge
+from diana.judging.judge import Evaluator
 from diana.judging.override_arguments import override_from_arguments
-from diana.places import Held, aflush, flush
-from diana.queueing import CheckAgain, Line, line_of_denial, until_place
+from diana.places import AcquiredSlots, aflush, flush
+from diana.queueing import CheckAgain, QueueLimits, line_of_denial, wait_for_slot
 from diana.shedding.activity import ProcessActivity
 from diana.shedding.gauge import GaugeState
 from diana.sources.following.live import LiveRules
 from diana.sources.following.problems import Problem
 from diana.sources.rules import load_rules
 from diana.stores import asynchronous
-from diana.stores.later import LaterInLoop, LaterInThread
-from diana.waiting import Queue, Sleep, TaskTicket, ThreadTicket, Timer
+from diana.stores.later import AsyncioRefundQueue, ThreadRefundQueue
+from diana.waiting import AwaitTurn, Sleep, TaskTicket, ThreadTicket, Timer
 
 
 class _PolicyGuard:
@@ -46,9 +46,9 @@ class _PolicyGuard:
     ) -> None:
         if not isinstance(policy, Policy):
             raise ConfigError(_no_policy(type(self).__name__, policy))
-        self._begin(Judge(policy, store, clock, observers, local_store))
+        self._begin(Evaluator(policy, store, clock, observers, local_store))
 
-    def _begin(self, judge: Judge) -> None:
+    def _begin(self, judge: Evaluator) -> None:
         self._judge = judge
         self._live: LiveRules | None = None
         if type(self).check is Guard.check:
@@ -169,7 +169,7 @@ class _PolicyGuard:
         """The rule's own numbers hold again. One of the rules file or of the store stays."""
         self._judge.override(rule, value, None)
 
-    def held(self, verdict: Verdict) -> Held:
+    def held(self, verdict: Verdict) -> AcquiredSlots:
         """`with guard.held(verdict):` renews the places that an allowed request took, as long as they are needed, and gives them back."""
         return self._judge.giving_back.held(verdict)
 
@@ -223,8 +223,8 @@ class Guard(_PolicyGuard):
     """`Guard.from_file("diana.yaml").check(request)` is true if every rule lets it pass."""
 
     @cached_property
-    def _later(self) -> LaterInThread:
-        return LaterInThread()
+    def _later(self) -> ThreadRefundQueue:
+        return ThreadRefundQueue()
 
     def check(self, request: Request) -> Verdict:
         """Whether every rule lets the request pass; if one denies, none is charged."""
@@ -252,16 +252,16 @@ class Guard(_PolicyGuard):
                 return judge.tell(verdict)
         timer = Timer(judge.clock)
         verdict = verdict or self.peek(request)
-        steps = until_place(judge.lines, timer, ThreadTicket(), line, request, verdict)
+        steps = wait_for_slot(judge.lines, timer, ThreadTicket(), line, request, verdict)
         return judge.tell(drive(steps, partial(self._perform, timer)))
 
-    def _perform(self, timer: Timer, step: CheckAgain | Sleep | Queue) -> Any:
+    def _perform(self, timer: Timer, step: CheckAgain | Sleep | AwaitTurn) -> Any:
         match step:
             case CheckAgain(request):
                 return self._judge.quiet.check(request)
             case Sleep(seconds):
                 return timer.sleep(seconds)
-            case Queue(ticket, seconds):
+            case AwaitTurn(ticket, seconds):
                 return ticket.wait(seconds)
 
     def settle(self, verdict: Verdict, *, status: int) -> None:
@@ -304,8 +304,8 @@ class AsyncGuard(_PolicyGuard):
     """`Guard` for coroutines: `verdict = await guard.check(request)`."""
 
     @cached_property
-    def _later(self) -> LaterInLoop:
-        return LaterInLoop()
+    def _later(self) -> AsyncioRefundQueue:
+        return AsyncioRefundQueue()
 
     async def check(self, request: Request) -> Verdict:
         """Whether every rule lets the request pass; if one denies, none is charged."""
@@ -327,7 +327,7 @@ class AsyncGuard(_PolicyGuard):
         verdict, line = await self._begin_wait(request)
         return verdict if line is None else await self._end_wait(request, verdict, line)
 
-    async def _begin_wait(self, request: Request) -> tuple[Verdict, Line | None]:
+    async def _begin_wait(self, request: Request) -> tuple[Verdict, QueueLimits | None]:
         """Without waiting: the verdict, and the line to stand in, if there is one; observers are then not told yet."""
         judge = self._judge
         line = judge.line_before(request)
@@ -337,19 +337,19 @@ class AsyncGuard(_PolicyGuard):
         line = line_of_denial(verdict)
         return (judge.tell(verdict), None) if line is None else (verdict, line)
 
-    async def _end_wait(self, request: Request, verdict: Verdict, line: Line) -> Verdict:
+    async def _end_wait(self, request: Request, verdict: Verdict, line: QueueLimits) -> Verdict:
         judge = self._judge
         timer = Timer(judge.clock)
-        steps = until_place(judge.lines, timer, TaskTicket(), line, request, verdict)
+        steps = wait_for_slot(judge.lines, timer, TaskTicket(), line, request, verdict)
         return judge.tell(await adrive(steps, partial(self._perform, timer)))
 
-    async def _perform(self, timer: Timer, step: CheckAgain | Sleep | Queue) -> Any:
+    async def _perform(self, timer: Timer, step: CheckAgain | Sleep | AwaitTurn) -> Any:
         match step:
             case CheckAgain(request):
                 return await self._judge.quiet.acheck(request)
             case Sleep(seconds):
                 return await timer.asleep(seconds)
-            case Queue(ticket, seconds):
+            case AwaitTurn(ticket, seconds):
                 return await ticket.wait(seconds)
 
     async def settle(self, verdict: Verdict, *, status: int) -> None:

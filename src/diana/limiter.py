@@ -15,31 +15,37 @@ from diana.core.decision import Decision, JointDecision, tightest
 from diana.core.duration import micros_from_spelling
 from diana.core.errors import ConfigError, DianaError, LimitExceeded
 from diana.core.exchange import adrive, drive
-from diana.core.limit import Limit, Places, checked_places, holds_places, limits_from_spelling
-from diana.core.meter import Meter, escaped, meter_from_limit
+from diana.core.limit import (
+    ConcurrencyLimit,
+    Limit,
+    checked_places,
+    limits_from_spelling,
+    uses_slots,
+)
+from diana.core.meter import CounterSpec, escaped, meter_from_limit
 from diana.core.plugins import algorithm_from_spelling
 from diana.places import (
-    Account,
-    Held,
-    Place,
+    AcquiredSlots,
+    HeldSlot,
+    SlotStore,
     aflush,
     flush,
     place_name,
 )
 from diana.stores import asynchronous, open_store, refund_verb
-from diana.stores.cancelled import decide_though_cancelled
+from diana.stores.cancelled import decide_shielded
 from diana.stores.zero import ZeroStore
 from diana.waiting import (
+    AwaitTurn,
     LimiterCall,
-    Lines,
-    Queue,
     Sleep,
     Steps,
     TaskTicket,
     ThreadTicket,
     Timer,
-    until_allowed,
+    WaitQueues,
     until_delay_is_over,
+    wait_until_allowed,
 )
 
 NAMESPACE = "diana"
@@ -82,20 +88,20 @@ class _Limits:
                 self.store.close()
             raise
         self.clock = clock
-        self.lines = Lines()
+        self.lines = WaitQueues()
         self.places = None
         if self.holds_places:
-            self.places = Account(self.store, clock, self.lines, self.meters[0])
+            self.places = SlotStore(self.store, clock, self.lines, self.meters[0])
 
     @property
     def holds_places(self) -> bool:
-        return holds_places(self.meters[0].algorithm)
+        return uses_slots(self.meters[0].algorithm)
 
     def line_of(self, key: str) -> str | None:
         """Where one waits for a place of the key; None if there are none."""
         return None if self.places is None else place_name((self.meters[0], key, 1))
 
-    def require_places(self) -> Account:
+    def require_places(self) -> SlotStore:
         if self.places is None:
             raise ConfigError(
                 f"{self.meters[0].limit} has no places to give back; write a limit such as '5 at once'"
@@ -122,16 +128,16 @@ class _Limits:
 
         return refund
 
-    def held(self, decision: Decision) -> Held:
+    def held(self, decision: Decision) -> AcquiredSlots:
         """The place that was taken, to be renewed and given back."""
         account = self.places or self.require_places()
         outcome, _, key, cost, at, degraded = decision
         if not outcome[0] or not cost:
-            return Held([])
+            return AcquiredSlots([])
         meter = self.meters[0]
         algorithm: Any = meter.algorithm
         moment = algorithm.moment_of(meter.params, outcome, at)
-        return Held([Place(account, (meter, key, cost), moment, degraded)])
+        return AcquiredSlots([HeldSlot(account, (meter, key, cost), moment, degraded)])
 
     def take_though_cancelled(self, store: AsyncStore, take: AsyncTake) -> AsyncTake:
         """Who is cancelled while the store is asked may have got a place: it is given back."""
@@ -142,7 +148,7 @@ class _Limits:
         async def taking(key: str, cost: int = 1) -> Decision:
             """Charge the key; the Decision is true if it may pass."""
             charges, now = [(meter, key, cost)], clock and clock()
-            return (await decide_though_cancelled(store, charges, now, self._give_back))[0]
+            return (await decide_shielded(store, charges, now, self._give_back))[0]
 
         return taking
 
@@ -190,7 +196,7 @@ class _Slot:
         self._key = key
         self._cost = cost
         self._wait = wait
-        self._held: Held | None = None
+        self._held: AcquiredSlots | None = None
 
     def _begin(self, decision: Decision) -> Decision:
         if not decision.outcome[0]:
@@ -271,7 +277,7 @@ class Limiter:
         """Whether it counts how many at once, so that what is taken is given back."""
         return self._limits.holds_places
 
-    def held(self, decision: Decision) -> Held:
+    def held(self, decision: Decision) -> AcquiredSlots:
         """`with limiter.held(decision):` renews the place that `take` took, as long as it is needed, and gives it back."""
         return self._limits.held(decision)
 
@@ -284,7 +290,7 @@ class Limiter:
         limits = self._limits
         ticket = ThreadTicket()
         line = limits.line_of(key)
-        steps = until_allowed(
+        steps = wait_until_allowed(
             limits.lines, limits.timer, ticket, key, checked_cost(cost), timeout, line
         )
         return self._drive(steps)
@@ -343,13 +349,13 @@ class Limiter:
     def _drive(self, steps: Steps[Decision]) -> Decision:
         return drive(steps, self._perform)
 
-    def _perform(self, step: LimiterCall | Sleep | Queue) -> Any:
+    def _perform(self, step: LimiterCall | Sleep | AwaitTurn) -> Any:
         match step:
             case LimiterCall(verb, args):
                 return getattr(self, verb)(*args)
             case Sleep(seconds):
                 return self._limits.timer.sleep(seconds)
-            case Queue(ticket, seconds):
+            case AwaitTurn(ticket, seconds):
                 return ticket.wait(seconds)
 
 
@@ -384,7 +390,7 @@ class AsyncLimiter:
         """Whether it counts how many at once, so that what is taken is given back."""
         return self._limits.holds_places
 
-    def held(self, decision: Decision) -> Held:
+    def held(self, decision: Decision) -> AcquiredSlots:
         """`with limiter.held(decision):` renews the place that `take` took, as long as it is needed, and gives it back."""
         return self._limits.held(decision)
 
@@ -397,7 +403,7 @@ class AsyncLimiter:
         limits = self._limits
         ticket = TaskTicket()
         line = limits.line_of(key)
-        steps = until_allowed(
+        steps = wait_until_allowed(
             limits.lines, limits.timer, ticket, key, checked_cost(cost), timeout, line
         )
         return await self._drive(steps)
@@ -458,13 +464,13 @@ class AsyncLimiter:
     async def _drive(self, steps: Steps[Decision]) -> Decision:
         return await adrive(steps, self._perform)
 
-    async def _perform(self, step: LimiterCall | Sleep | Queue) -> Any:
+    async def _perform(self, step: LimiterCall | Sleep | AwaitTurn) -> Any:
         match step:
             case LimiterCall(verb, args):
                 return await getattr(self, verb)(*args)
             case Sleep(seconds):
                 return await self._limits.timer.asleep(seconds)
-            case Queue(ticket, seconds):
+            case AwaitTurn(ticket, seconds):
                 return await ticket.wait(seconds)
 
 
@@ -475,12 +481,12 @@ def _meters(
     name: str,
     when_down: str,
     options: dict[str, Any],
-) -> list[Meter]:
+) -> list[CounterSpec]:
     algorithm = algorithm_from_spelling(algo)
     if burst is not None:
         options = {**options, "burst": burst}
     limits = limits_from_spelling(spelling)
-    if any(isinstance(limit, Places) for limit in limits) or holds_places(algorithm):
+    if any(isinstance(limit, ConcurrencyLimit) for limit in limits) or uses_slots(algorithm):
         return [_meter_of_places(spelling, limits, algorithm, name, when_down, options)]
     meters = [meter_from_limit(name, limit, algorithm, options, when_down) for limit in limits]
     if len({meter.id for meter in meters}) < len(meters):
@@ -495,18 +501,18 @@ def _meter_of_places(
     name: str,
     when_down: str,
     options: dict[str, Any],
-) -> Meter:
+) -> CounterSpec:
     """`5 at once` is concurrency, unless another algorithm that holds places is named."""
     if len(limits) > 1:
         raise ConfigError(
             f"{spelling!r} counts how many at once beside something else; make two limiters, and nest them"
         )
-    if not isinstance(limits[0], Places):
+    if not isinstance(limits[0], ConcurrencyLimit):
         said = f"{algorithm.spelling} ({algorithm.code}) counts how many at once"
         raise ConfigError(
             f"{said}, not how often; write '{limits[0].rpu} at once' instead of {spelling!r}"
         )
-    if not holds_places(algorithm):
+    if not uses_slots(algorithm):
         if algorithm.code != DEFAULT_ALGO:
             raise ConfigError(
                 f"{algorithm.spelling} ({algorithm.code}) counts how often, not how many at once; remove algo"

@@ -26,9 +26,9 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from diana.core.contracts import Clock, GiveBack, Store
-from diana.core.meter import Meter
+from diana.core.meter import CounterSpec
 from diana.stores.renewal import renewed
-from diana.waiting import Lines
+from diana.waiting import WaitQueues
 
 log = logging.getLogger("diana")
 
@@ -37,16 +37,16 @@ MOST_RETRIED = 10_000
 """Places that could not be given back and are to be tried again; of more, the rest runs off."""
 CLOSE_SECONDS = 2.0
 SHORTEST_TICK = 0.01
-NONE: list[Place] = []
+NONE: list[Any] = []
 
 
-class Account:
+class SlotStore:
     """What the places in one store of one guard or limiter have in common."""
 
     __slots__ = ("_bound", "clock", "expired", "is_elsewhere", "lines", "store")
 
     def __init__(
-        self, store: Store, clock: Clock | None, lines: Lines, meter: Meter | None = None
+        self, store: Store, clock: Clock | None, lines: WaitQueues, meter: CounterSpec | None = None
     ) -> None:
         """`meter`: all of them are of this one."""
         self.store = store
@@ -59,7 +59,7 @@ class Account:
         self.expired = 0
         """Places that ran off while their request still ran."""
 
-    def give_back(self, place: Place) -> None:
+    def give_back(self, place: HeldSlot) -> None:
         """In a store that makes nobody wait."""
         if self._bound is not None:
             _, key, cost = place.charge
@@ -71,7 +71,7 @@ class Account:
             self.lines.wake(place_name(place.charge))
 
 
-class Place:
+class HeldSlot:
     """One that is held, in one counter of a store."""
 
     __slots__ = (
@@ -79,7 +79,7 @@ class Place:
     )  # fmt: skip
 
     def __init__(
-        self, account: Account, charge: tuple[Meter, str, int], at: int, degraded: bool
+        self, account: SlotStore, charge: tuple[CounterSpec, str, int], at: int, degraded: bool
     ) -> None:
         self.account = account
         self.charge = charge
@@ -123,12 +123,12 @@ class Place:
             self.account.expired += 1
 
 
-class Held:
+class AcquiredSlots:
     """The places of one request: `with held:`, `async with held:`, or `release()` when it is done."""
 
     __slots__ = ("_keeper", "_places")
 
-    def __init__(self, places: list[Place]) -> None:
+    def __init__(self, places: list[HeldSlot]) -> None:
         self._places = places
         self._keeper = keeper = keeper_of_process()
         for place in places:
@@ -146,7 +146,7 @@ class Held:
                 if is_own or not place.account.store.shared:
                     keeper.release(place)
 
-    def __enter__(self) -> Held:
+    def __enter__(self) -> AcquiredSlots:
         return self
 
     def __exit__(
@@ -157,7 +157,7 @@ class Held:
     ) -> None:
         self.release()
 
-    async def __aenter__(self) -> Held:
+    async def __aenter__(self) -> AcquiredSlots:
         return self
 
     async def __aexit__(
@@ -174,13 +174,13 @@ class Held:
             self._keeper.abandoned(self._places)
 
 
-class Keeper:
+class SlotRenewer:
     """Of one process."""
 
     def __init__(self) -> None:
         self.pid = getpid()
-        self._held: dict[Place, None] = {}
-        self._queue: SimpleQueue[list[Place] | threading.Event] = SimpleQueue()
+        self._held: dict[HeldSlot, None] = {}
+        self._queue: SimpleQueue[list[HeldSlot] | threading.Event] = SimpleQueue()
         self._thread: threading.Thread | None = None
         self._starting = threading.Lock()
         self._is_parked = False
@@ -188,11 +188,11 @@ class Keeper:
         self._is_used = False
         self._shortest = inf
         """Of all that were ever held here; so often it is looked which are to be renewed."""
-        self._loops: WeakKeyDictionary[asyncio.AbstractEventLoop, LoopReleases] = (
+        self._loops: WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncioReleaseQueue] = (
             WeakKeyDictionary()
         )
 
-    def hold(self, place: Place) -> None:
+    def hold(self, place: HeldSlot) -> None:
         if place.account.clock is not None:
             return  # on a clock of its own, nobody here knows when it is time
         self._held[place] = None
@@ -205,7 +205,7 @@ class Keeper:
         elif self._is_parked:
             self._queue.put([])
 
-    def release(self, place: Place) -> None:
+    def release(self, place: HeldSlot) -> None:
         place.is_released = True
         account = place.account
         if account.clock is None:
@@ -217,7 +217,7 @@ class Keeper:
         elif not place.is_renewing:
             account.give_back(place)
 
-    def use_edited(self, accounts: Container[Account], meters: Mapping[str, Meter]) -> None:
+    def use_edited(self, accounts: Container[SlotStore], meters: Mapping[str, CounterSpec]) -> None:
         """The rules were edited: slots that are held are renewed under these meters from now on."""
         for place in list(self._held):
             _, key, cost = place.charge
@@ -227,7 +227,7 @@ class Keeper:
                 self._shortest = min(self._shortest, meter.limit.unit_us / 1_000_000)
         self._queue.put([])
 
-    def abandoned(self, places: list[Place]) -> None:
+    def abandoned(self, places: list[HeldSlot]) -> None:
         self._queue.put(places)
 
     def flush(self) -> None:
@@ -242,7 +242,7 @@ class Keeper:
         if releases is not None:
             await releases.flush()
 
-    def _release_elsewhere(self, place: Place) -> None:
+    def _release_elsewhere(self, place: HeldSlot) -> None:
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:
@@ -252,7 +252,7 @@ class Keeper:
             return
         releases = self._loops.get(loop)
         if releases is None:
-            releases = self._loops[loop] = LoopReleases(loop, self._queue.put)
+            releases = self._loops[loop] = AsyncioReleaseQueue(loop, self._queue.put)
         releases.put(place)
 
     def _start(self) -> None:
@@ -264,7 +264,7 @@ class Keeper:
                 _flush_at_exit()
 
     def _run(self) -> None:
-        retried: list[Place] = []
+        retried: list[HeldSlot] = []
         due: float | None = None
         while True:
             if self._held or retried or self._is_used:
@@ -286,7 +286,7 @@ class Keeper:
             except Exception:
                 log.exception("renewing places failed; it is tried again")
 
-    def _found(self, due: float | None) -> list[list[Place] | threading.Event]:
+    def _found(self, due: float | None) -> list[list[HeldSlot] | threading.Event]:
         """What is to be given back, until it is time to renew."""
         waited = None if due is None else max(SHORTEST_TICK, due - monotonic())
         try:
@@ -297,13 +297,13 @@ class Keeper:
             return []
         return found
 
-    def _give_back(self, found: list[list[Place] | threading.Event]) -> list[Place]:
+    def _give_back(self, found: list[list[HeldSlot] | threading.Event]) -> list[HeldSlot]:
         """Those that could not be given back, to be tried again."""
         places = [place for one in found if isinstance(one, list) for place in one]
         for place in places:
             self._held.pop(place, None)
             place.is_released = True
-        failed: list[Place] = []
+        failed: list[HeldSlot] = []
         for store, clock, some in _by_store(places):
             try:
                 if hasattr(store, "release"):
@@ -329,19 +329,19 @@ class Keeper:
                     self._queue.put([place])
 
 
-class LoopReleases:
+class AsyncioReleaseQueue:
     """Of one event loop: a task that lives while there is something to give back."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, otherwise: Callable[[list[Place]], None]
+        self, loop: asyncio.AbstractEventLoop, otherwise: Callable[[list[HeldSlot]], None]
     ) -> None:
         self._loop = loop
         self._otherwise = otherwise
         """Where to put what this loop cannot give back any more."""
-        self._places: list[Place] = []
+        self._places: list[HeldSlot] = []
         self._task: asyncio.Task[None] | None = None
 
-    def put(self, place: Place) -> None:
+    def put(self, place: HeldSlot) -> None:
         self._places.append(place)
         if self._task is None or self._task.done():
             try:
@@ -357,7 +357,7 @@ class LoopReleases:
         while self._places:
             places, self._places = self._places, []
             try:
-                failed: list[Place] = []
+                failed: list[HeldSlot] = []
                 for store, clock, some in _by_store(places):
                     side = store.asynchronous
                     failed += released(some, await side.release(*wire_places(some, clock)))
@@ -372,8 +372,8 @@ class LoopReleases:
                 self._places += failed
 
 
-def _by_store(places: Iterable[Place]) -> list[tuple[Any, Clock | None, list[Place]]]:
-    groups: dict[tuple[int, int], tuple[Any, Clock | None, list[Place]]] = {}
+def _by_store(places: Iterable[HeldSlot]) -> list[tuple[Any, Clock | None, list[HeldSlot]]]:
+    groups: dict[tuple[int, int], tuple[Any, Clock | None, list[HeldSlot]]] = {}
     for place in places:
         if place.is_renewing:
             continue  # who renews it gives it back
@@ -382,12 +382,12 @@ def _by_store(places: Iterable[Place]) -> list[tuple[Any, Clock | None, list[Pla
     return list(groups.values())
 
 
-def wire_places(places: list[Place], clock: Clock | None) -> tuple[list[Any], int | None]:
+def wire_places(places: list[HeldSlot], clock: Clock | None) -> tuple[list[Any], int | None]:
     """As a store's `release` takes them."""
     return [(one.charge, one.at, one.degraded) for one in places], clock and clock()
 
 
-def released(places: list[Place], failed: list[Any]) -> list[Place]:
+def released(places: list[HeldSlot], failed: list[Any]) -> list[HeldSlot]:
     """Those that a store could not give back; who waits for one of the others is told."""
     lost = {(one[0][1], one[1]) for one in failed}
     left = []
@@ -399,18 +399,18 @@ def released(places: list[Place], failed: list[Any]) -> list[Place]:
     return left
 
 
-def still_held(places: list[Place]) -> list[Place]:
+def still_held(places: list[HeldSlot]) -> list[HeldSlot]:
     """Those that have not run off by themselves meanwhile."""
     now = monotonic()
     return [place for place in places if now - place.since < place.hold][:MOST_RETRIED]
 
 
-def place_name(charge: tuple[Meter, str, int]) -> str:
+def place_name(charge: tuple[CounterSpec, str, int]) -> str:
     """Of the counter that it is a place of."""
     return f"{charge[0].id}|{charge[1]}"
 
 
-def _renewed(place: Place) -> int | None:
+def _renewed(place: HeldSlot) -> int | None:
     """Its moment from now on; 0 if it is lost, None if the store did not say."""
     store: Any = place.account.store
     if place.degraded:
@@ -419,15 +419,15 @@ def _renewed(place: Place) -> int | None:
     return renewed(store, place.charge, place.at)
 
 
-_keepers: dict[int, Keeper] = {}
+_keepers: dict[int, SlotRenewer] = {}
 
 
-def keeper_of_process() -> Keeper:
+def keeper_of_process() -> SlotRenewer:
     """This process's own: a parent's thread is not in its child, and its places are the parent's to give back."""
     pid = getpid()
     keeper = _keepers.get(pid)
     if keeper is None:
-        keeper = _keepers.setdefault(pid, Keeper())
+        keeper = _keepers.setdefault(pid, SlotRenewer())
         for other in [known for known in list(_keepers) if known != pid]:
             _keepers.pop(other, None)
     return keeper

@@ -3,7 +3,7 @@
 Everything that such a package needs of Diana is here; names elsewhere in `diana.core` may move. `diana.testing` checks what you wrote.
 """
 
-from diana.core.actor import Actor, Identity, Surroundings
+from diana.core.actor import Actor, Identity, RuleContext
 from diana.core.address import Proxies
 from diana.core.charge import Charge, Charges, checked_cost
 from diana.core.contracts import (
@@ -11,34 +11,34 @@ from diana.core.contracts import (
     AsyncStore,
     AsyncTake,
     Clock,
+    ConcurrencyAlgorithm,
     Delaying,
-    Editable,
-    Edition,
     InLua,
     Observer,
     Params,
-    Placing,
+    Revision,
     Shared,
     Source,
     State,
     Store,
     Take,
     Tiered,
+    WritableSource,
 )
 from diana.core.decision import NEVER, UNKNOWN, Decision, Outcome
 from diana.core.division import divided, slowed
 from diana.core.duration import SECOND_US
 from diana.core.errors import ConfigError, SourceError, StoreError
 from diana.core.filter import App, Filter, GatewayWorkers, Wrap
-from diana.core.limit import Limit, Places
+from diana.core.limit import ConcurrencyLimit, Limit
 from diana.core.log import NO_LOG, Log, log_of
-from diana.core.meter import Meter, meter_from_limit
+from diana.core.meter import CounterSpec, meter_from_limit
 from diana.core.plugins import algorithms
 from diana.core.request import Request
 from diana.core.shed import Activity, Factor, Level, Open, Sample, Shed
 from diana.core.url import Url
 from diana.core.verdict import Verdict
-from diana.core.weigh import weigh
+from diana.core.weigh import decide_all_or_nothing
 from diana.stores.clock import wall_us
 from diana.stores.memory import MemoryStore
 
@@ -56,11 +56,12 @@ __all__ = [
     "Charge",
     "Charges",
     "Clock",
+    "ConcurrencyAlgorithm",
+    "ConcurrencyLimit",
     "ConfigError",
+    "CounterSpec",
     "Decision",
     "Delaying",
-    "Editable",
-    "Edition",
     "Factor",
     "Filter",
     "GatewayWorkers",
@@ -70,15 +71,14 @@ __all__ = [
     "Limit",
     "Log",
     "MemoryStore",
-    "Meter",
     "Observer",
     "Open",
     "Outcome",
     "Params",
-    "Places",
-    "Placing",
     "Proxies",
     "Request",
+    "Revision",
+    "RuleContext",
     "Sample",
     "Shared",
     "Shed",
@@ -87,18 +87,18 @@ __all__ = [
     "State",
     "Store",
     "StoreError",
-    "Surroundings",
     "Take",
     "Tiered",
     "Url",
     "Verdict",
     "Wrap",
+    "WritableSource",
     "algorithms",
     "checked_cost",
+    "decide_all_or_nothing",
     "divided",
     "log_of",
     "meter_from_limit",
     "slowed",
     "wall_us",
-    "weigh",
 ]

@@ -10,15 +10,15 @@ from collections.abc import Generator
 from typing import Any, NamedTuple
 
 from diana.core.decision import UNKNOWN
-from diana.core.limit import holds_places
-from diana.core.meter import Meter
+from diana.core.limit import uses_slots
+from diana.core.meter import CounterSpec
 from diana.core.request import Request
 from diana.core.verdict import Verdict
 from diana.places import place_name
-from diana.waiting import Lines, Look, Queue, Sleep, Ticket, Timer
+from diana.waiting import AwaitTurn, Sleep, SlotPoll, Ticket, Timer, WaitQueues
 
 
-class Line(NamedTuple):
+class QueueLimits(NamedTuple):
     """Where a request waits, for how long, and with how many others."""
 
     name: str
@@ -30,18 +30,18 @@ class CheckAgain(NamedTuple):
     request: Request
 
 
-VerdictSteps = Generator[CheckAgain | Sleep | Queue, Any, Verdict]
+VerdictSteps = Generator[CheckAgain | Sleep | AwaitTurn, Any, Verdict]
 
 
-def line_of_meter(meter: Meter, key: str) -> Line | None:
+def line_of_meter(meter: CounterSpec, key: str) -> QueueLimits | None:
     """None if its requests do not wait."""
     params: Any = meter.params
-    if not holds_places(meter.algorithm) or not getattr(params, "max_wait_us", 0):
+    if not uses_slots(meter.algorithm) or not getattr(params, "max_wait_us", 0):
         return None
-    return Line(place_name((meter, key, 1)), params.max_wait_us, params.max_waiting)
+    return QueueLimits(place_name((meter, key, 1)), params.max_wait_us, params.max_waiting)
 
 
-def line_of_denial(verdict: Verdict) -> Line | None:
+def line_of_denial(verdict: Verdict) -> QueueLimits | None:
     """Where a denied request waits; None if it does not."""
     for place in verdict.match.enforced:
         if place < len(verdict.decisions) and not verdict.decisions[place]:
@@ -50,8 +50,13 @@ def line_of_denial(verdict: Verdict) -> Line | None:
     return None
 
 
-def until_place(
-    lines: Lines, timer: Timer, ticket: Ticket, line: Line, request: Request, verdict: Verdict
+def wait_for_slot(
+    lines: WaitQueues,
+    timer: Timer,
+    ticket: Ticket,
+    line: QueueLimits,
+    request: Request,
+    verdict: Verdict,
 ) -> VerdictSteps:
     """Check again until no place is missing, another rule denies, or the waiting is over: then the last verdict.
 
@@ -63,10 +68,10 @@ def until_place(
         return _denied_in_line(verdict, line)
     try:
         if not lines.join(name, ticket):
-            called = yield Queue(ticket, timer.patience((ends - timer.now()) / 1_000_000))
+            called = yield AwaitTurn(ticket, timer.patience((ends - timer.now()) / 1_000_000))
             if not called:
                 return _denied_in_line(verdict, line)
-        look = Look(lines, timer, name)
+        look = SlotPoll(lines, timer, name)
         while True:
             watching = look.watch(ticket)
             verdict = yield CheckAgain(request)
@@ -78,7 +83,7 @@ def until_place(
         lines.leave(name, ticket)
 
 
-def _denied_in_line(verdict: Verdict, line: Line) -> Verdict:
+def _denied_in_line(verdict: Verdict, line: QueueLimits) -> Verdict:
     """A place may be free, but it is for those who came before."""
     if not verdict.allowed or not verdict.decisions:
         return verdict

@@ -40,14 +40,14 @@ class Sleep(NamedTuple):
     seconds: float
 
 
-class Queue(NamedTuple):
+class AwaitTurn(NamedTuple):
     """Stand in line until the ticket is called; sends back whether it was in time."""
 
     ticket: Ticket
     seconds: float | None
 
 
-Steps = Generator[LimiterCall | Sleep | Queue, Any, T]
+Steps = Generator[LimiterCall | Sleep | AwaitTurn, Any, T]
 
 
 class Ticket(Protocol):
@@ -102,7 +102,7 @@ class TaskTicket:
         return self._called.done()
 
 
-class Lines:
+class WaitQueues:
     """One line per key, there only while a ticket stands in it.
 
     Each process has its own: the waiters of a parent are not in its child, and would never leave. A server may fork in C, unseen by
@@ -229,8 +229,8 @@ class Timer:
             await self._asleep(seconds)
 
 
-def until_allowed(
-    lines: Lines,
+def wait_until_allowed(
+    lines: WaitQueues,
     timer: Timer,
     ticket: Ticket,
     key: str,
@@ -249,12 +249,12 @@ def until_allowed(
             decision: Decision = yield LimiterCall("_peek", (key, cost))
             if _too_late(decision, timer.now(), ends):
                 return decision
-            called = yield Queue(ticket, timer.patience((ends - timer.now()) / 1_000_000))
+            called = yield AwaitTurn(ticket, timer.patience((ends - timer.now()) / 1_000_000))
             if not called or timer.now() > ends:
                 decision = yield LimiterCall("_peek", (key, cost))
                 retry_us = 1 if decision else decision.outcome[2]
-                return (yield from _deny_instead(decision, retry_us))
-        look = Look(lines, timer, name) if line is not None else None
+                return (yield from denial_after_timeout(decision, retry_us))
+        look = SlotPoll(lines, timer, name) if line is not None else None
         while True:
             watching = None if look is None else look.watch(ticket)
             decision = yield LimiterCall("take", (key, cost))
@@ -270,7 +270,7 @@ def until_allowed(
     patience_us = max(0.0, ends - timer.now())
     if delay_us > patience_us:
         yield LimiterCall("refund", (decision,))
-        return (yield from _deny_instead(decision, delay_us - int(patience_us)))
+        return (yield from denial_after_timeout(decision, delay_us - int(patience_us)))
     return (yield from until_delay_is_over(decision))
 
 
@@ -285,7 +285,7 @@ def until_delay_is_over(decision: Decision) -> Steps[Decision]:
     return decision
 
 
-def _deny_instead(decision: Decision, retry_us: int) -> Steps[Decision]:
+def denial_after_timeout(decision: Decision, retry_us: int) -> Steps[Decision]:
     """There was room, but not in time: a denial, with the numbers of a charge not made."""
     uncharged: Decision = yield LimiterCall("_peek", (decision.key, 0))
     _, remaining, _, reset_us, _ = uncharged.outcome
@@ -300,10 +300,10 @@ def _too_late(decision: Decision, now: int, ends: float) -> bool:
     return decision.never or now + decision.outcome[2] > ends
 
 
-class Look:
+class SlotPoll:
     """How the first in line waits for a place: until one is given back here; and it looks now and then, since others may give one back."""
 
-    def __init__(self, lines: Lines, timer: Timer, name: str) -> None:
+    def __init__(self, lines: WaitQueues, timer: Timer, name: str) -> None:
         self._lines = lines
         self._timer = timer
         self._name = name
@@ -315,12 +315,12 @@ class Look:
         self._lines.watch(self._name, watching)
         return watching
 
-    def wait(self, watching: Ticket, ends: float) -> Sleep | Queue:
+    def wait(self, watching: Ticket, ends: float) -> Sleep | AwaitTurn:
         seconds = min(self._seconds, max(0.0, (ends - self._timer.now()) / 1_000_000))
         self._seconds = min(LONGEST_LOOK, 2 * self._seconds)
         if self._timer.patience(seconds) is None:
             return Sleep(max(seconds, SHORTEST_LOOK))
-        return Queue(watching, seconds)
+        return AwaitTurn(watching, seconds)
 
 
 def checked_seconds(timeout: float | None) -> float:

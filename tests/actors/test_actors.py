@@ -16,7 +16,7 @@ from pydantic import TypeAdapter
 
 from diana import ConfigError, Guard, Policy, Request, Verdict
 from diana.actors import actor_from_spelling
-from diana.core.actor import Surroundings
+from diana.core.actor import RuleContext
 from diana.core.address import Proxies
 from diana.core.key import key_from_secret, key_from_value
 from diana.core.request import Contradiction
@@ -28,7 +28,7 @@ BEGIN_US = 1_700_000_000_000_000
 
 
 def found(spelling: str, request: Request, url: str = "/") -> str | None:
-    surroundings = Surroundings(
+    surroundings = RuleContext(
         url_from_spelling(url),
         Proxies(),
         lambda request: request.header("x-user"),
@@ -427,7 +427,7 @@ def test_one_identity_that_fails_leaves_other_rules_as_they_are() -> None:
     ],
 )
 def test_spellings(spelling: str, canonical: str, secret: bool) -> None:
-    surroundings = Surroundings(url_from_spelling("/"), Proxies(), lambda _: None, lambda _: None)
+    surroundings = RuleContext(url_from_spelling("/"), Proxies(), lambda _: None, lambda _: None)
     actor = actor_from_spelling(spelling, surroundings)
     assert actor.spelling == canonical
     assert actor.key_from is (key_from_secret if secret else key_from_value)

@@ -10,7 +10,7 @@ from diana.core.charge import charged_at
 from diana.core.contracts import State
 from diana.core.decision import UNKNOWN, Decision, Outcome
 from diana.core.limit import Limit
-from diana.core.meter import Meter, meter_from_limit
+from diana.core.meter import CounterSpec, meter_from_limit
 from diana.core.plugins import algorithms
 
 SECOND_US = 1_000_000
@@ -18,12 +18,12 @@ HOUR_US = 3_600 * SECOND_US
 BEGIN_US = 1_700_000_000_000_000
 
 
-def meter(code: str, unit_us: int = SECOND_US) -> Meter:
+def meter(code: str, unit_us: int = SECOND_US) -> CounterSpec:
     options = {"burst": 9} if code == "LB" else {}
     return meter_from_limit("stepped", Limit(10, unit_us), algorithms()[code], options)
 
 
-def full(some: Meter, now: int = BEGIN_US) -> State:
+def full(some: CounterSpec, now: int = BEGIN_US) -> State:
     """A state without room."""
     state, (allowed, remaining, *_) = some.algorithm.decide(None, some.params, 10, now)
     assert allowed

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from diana.core.limit import Limit
-from diana.core.meter import Meter, meter_from_limit
+from diana.core.meter import CounterSpec, meter_from_limit
 from diana.core.plugins import algorithms
 
 UNIT_US = 1_000_000
@@ -15,13 +15,13 @@ BEGIN_US = 1_700_000_000_000_000
 BURST_FROM = {"TB": 1, "LB": 0}
 
 
-def meter(code: str, rpu: int, burst: int | None = None, unit_us: int = UNIT_US) -> Meter:
+def meter(code: str, rpu: int, burst: int | None = None, unit_us: int = UNIT_US) -> CounterSpec:
     options = {} if burst is None else {"burst": burst}
     return meter_from_limit("edited", Limit(rpu, unit_us), algorithms()[code], options)
 
 
 @st.composite
-def edits(draw: st.DrawFn, code: str) -> tuple[Meter, Meter]:
+def edits(draw: st.DrawFn, code: str) -> tuple[CounterSpec, CounterSpec]:
     """A limit and a lower one: both numbers at most what they were."""
     rpu, burst = draw(st.integers(1, 60)), draw(st.integers(1, 30))
     has_burst = code in BURST_FROM
@@ -42,7 +42,7 @@ def test_lower_never_admits_more_and_higher_never_less(code: str, lowered: bool)
         st.integers(1, 3),
     )
     def holds(
-        pair: tuple[Meter, Meter], history: list[tuple[int, int]], gap: int, cost: int
+        pair: tuple[CounterSpec, CounterSpec], history: list[tuple[int, int]], gap: int, cost: int
     ) -> None:
         old, new = pair if lowered else pair[::-1]
         state, now = None, BEGIN_US

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from diana.core.limit import limit_from_spelling
-from diana.core.meter import Meter, meter_from_limit
+from diana.core.meter import CounterSpec, meter_from_limit
 from diana.core.plugins import algorithm_from_spelling
 
 BEGIN_US = 1_700_000_000_000_000
 STEPS = 1_000_000
 
 
-def meter(spelling: str, algo: str, **options: object) -> Meter:
+def meter(spelling: str, algo: str, **options: object) -> CounterSpec:
     return meter_from_limit(
         "m", limit_from_spelling(spelling), algorithm_from_spelling(algo), options
     )

@@ -11,7 +11,7 @@ from diana import Decision, Limiter
 from diana.core.contracts import State
 from diana.core.limit import Limit
 from diana.core.log import Log
-from diana.core.meter import Meter, meter_from_limit
+from diana.core.meter import CounterSpec, meter_from_limit
 from diana.core.plugins import algorithms
 from diana.testing import FakeClock
 
@@ -19,7 +19,7 @@ SECOND_US = 1_000_000
 BEGIN_US = 1_700_000_000_000_000
 
 
-def ten_per_second(code: str) -> Meter:
+def ten_per_second(code: str) -> CounterSpec:
     options = {"burst": 9} if code == "LB" else {}
     return meter_from_limit("refunded", Limit(10, SECOND_US), algorithms()[code], options)
 

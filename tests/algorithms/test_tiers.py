@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from diana.core.division import divided
 from diana.core.limit import Limit
-from diana.core.meter import Family, Meter, params_of_tiers
+from diana.core.meter import CounterGroup, CounterSpec, params_of_tiers
 from diana.core.plugins import algorithms
 from diana.stores.memory import GRACE_US, MemoryStore
 
@@ -19,12 +19,12 @@ BEGIN = 1_700_000_000_000_000
 CODES = ("LB", "SL", "SW", "TB", "W")
 
 
-def tiers_of(code: str, *tiers: tuple[Limit, dict[str, Any]]) -> list[Meter]:
+def tiers_of(code: str, *tiers: tuple[Limit, dict[str, Any]]) -> list[CounterSpec]:
     """As the compiler makes them: one id, one family."""
-    algorithm, family = algorithms()[code], Family()
+    algorithm, family = algorithms()[code], CounterGroup()
     family.tiers = tiers
     meters = [
-        Meter(f"test|{code}", limit, algorithm, params, options, family=family)
+        CounterSpec(f"test|{code}", limit, algorithm, params, options, family=family)
         for (limit, options), params in zip(tiers, params_of_tiers(algorithm, tiers), strict=True)
     ]
     for meter in meters:

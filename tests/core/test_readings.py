@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from diana import Guard, Policy, Request, Verdict
-from diana.core.path import MOST_READINGS, Reading, path_of_segments, readings_of_path
+from diana.core.path import MOST_READINGS, PathReading, path_of_segments, readings_of_path
 from diana.sources.rules import rules_from_bytes
 from diana.testing import FakeClock
 
@@ -45,11 +45,11 @@ def test_readings(path: str, expected: set[str]) -> None:
 
 
 def test_different_readings_are_different_paths() -> None:
-    texts: list[Reading] = [("a/b",), ("a", "b"), ("a%2Fb",), ("a", "", "b"), ("a%252Fb",), ("", "a"), ()]  # fmt: skip
+    texts: list[PathReading] = [("a/b",), ("a", "b"), ("a%2Fb",), ("a", "", "b"), ("a%252Fb",), ("", "a"), ()]  # fmt: skip
     assert len({path_of_segments(text) for text in texts}) == len(texts)
 
 
-def models(path: str) -> set[Reading]:
+def models(path: str) -> set[PathReading]:
     """Readings by an application that takes each class in one of its ways, written down independently, one sign at a time."""
     found = set()
     for slash, back, semicolon, control, dots in product((False, True), repeat=5):

@@ -7,18 +7,20 @@ from collections.abc import Callable
 from typing import Any
 
 from diana import Verdict
-from diana.core.meter import Meter
-from diana.middleware.answer import Answers
+from diana.core.meter import CounterSpec
+from diana.middleware.answer import ResponseBuilder
 from diana.middleware.fields import policy_name
 from tests.fuzz.findings import BrokenLaw
 
 SECOND_US = 1_000_000
 _ITEM = re.compile(r'"((?:[^"\\]|\\.)*)";r=(\d+);t=(\d+)')
 
-StateOf = Callable[[Meter, str], Any]
+StateOf = Callable[[CounterSpec, str], Any]
 
 
-def check_announced(verdict: Verdict, answers: Answers, state_of: StateOf, now: int) -> None:
+def check_announced(
+    verdict: Verdict, answers: ResponseBuilder, state_of: StateOf, now: int
+) -> None:
     line = dict(answers.fields(verdict)).get(b"ratelimit", b"").decode()
     announced = {name: (int(left), int(wait)) for name, left, wait in _ITEM.findall(line)}
     meters = verdict.meters or verdict.match.meters
@@ -36,7 +38,7 @@ def check_announced(verdict: Verdict, answers: Answers, state_of: StateOf, now: 
             )
 
 
-def _more_after_us(meter: Meter, state: Any, now: int) -> int:
+def _more_after_us(meter: CounterSpec, state: Any, now: int) -> int:
     """Until more remains than now; if it never does, until the key is as good as new."""
 
     def remaining(after_us: int) -> int:

@@ -72,7 +72,7 @@ class BackEnds:
 def back_ends(servers: Mapping[str, Server]) -> Iterator[BackEnds]:
     """On running servers, by their names."""
     with ExitStack() as stack:
-        makers: dict[str, Callable[[], Any]] = {"memory in Python": in_python.MemoryStore}
+        makers: dict[str, Callable[[], Any]] = {"memory in Python": in_python.PythonMemoryStore}
         if kernels() is not None:
             makers["memory in C"] = _memory_in_c
             makers["zone in C"] = lambda: _zone("native", stack)
@@ -86,9 +86,9 @@ def back_ends(servers: Mapping[str, Server]) -> Iterator[BackEnds]:
 
 
 def _memory_in_c() -> Any:
-    from diana.stores.memory.in_c import MemoryStore
+    from diana.stores.memory.in_c import CMemoryStore
 
-    return MemoryStore()
+    return CMemoryStore()
 
 
 def _zone(kind: str, stack: ExitStack) -> SharedStore:

@@ -10,7 +10,7 @@ from typing import Any
 from diana.core.charge import Charges
 from diana.core.contracts import Clock, Take
 from diana.core.decision import Decision
-from diana.core.meter import Meter
+from diana.core.meter import CounterSpec
 from diana.stores.clock import wall_us
 from tests.fuzz.findings import Difference
 from tests.fuzz.forgetting import Forgetting
@@ -31,7 +31,7 @@ class CheckedStore:
         self._forgetting = Forgetting(self._model)
         self.decisions = 0
 
-    def bind(self, meter: Meter, clock: Clock | None = None) -> Take:
+    def bind(self, meter: CounterSpec, clock: Clock | None = None) -> Take:
         asked = self._store.bind(meter, clock)
 
         def take(key: str, cost: int = 1) -> Decision:
@@ -77,11 +77,11 @@ class CheckedStore:
                     break
             self._compare(expected, said)
 
-    def reset(self, meter: Meter, key: str) -> None:
+    def reset(self, meter: CounterSpec, key: str) -> None:
         self._store.reset(meter, key)
         self._model.reset(meter, key)
 
-    def check_meter(self, meter: Meter) -> None:
+    def check_meter(self, meter: CounterSpec) -> None:
         check = getattr(self._store, "check_meter", None)
         if check is not None:
             check(meter)
@@ -103,7 +103,7 @@ class CheckedStore:
                 longest = meter if meter.family is None else meter.family.longest or meter
                 self._forgetting.note([longest], said.key, said.at)
 
-    def _looked(self, charge: tuple[Meter, str, int], said: Decision) -> Decision:
+    def _looked(self, charge: tuple[CounterSpec, str, int], said: Decision) -> Decision:
         """What the model says of the cost that was charged, as if it were all of it."""
         meter, key, cost = charge
         (decision,) = self._model.peek([(meter, key, said.cost)], said.at)

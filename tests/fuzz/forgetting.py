@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from diana.core.contracts import State
-from diana.core.meter import Meter
+from diana.core.meter import CounterSpec
 from tests.fuzz.model import Model
 
 Counter = tuple[str, str]
@@ -22,7 +22,7 @@ class Forgetting:
         self._models: tuple[Model, ...] = models
         self._until: dict[Counter, int] = {}
 
-    def note(self, meters: Iterable[Meter], key: str, now: int) -> None:
+    def note(self, meters: Iterable[CounterSpec], key: str, now: int) -> None:
         """These limits have asked for the key, or are thought of when one of them does."""
         for meter in meters:
             if meter.denies_all:
@@ -32,8 +32,8 @@ class Forgetting:
             self._until[counter] = max(until, self._until.get(counter, 0))
 
     def not_comparable(
-        self, charges: Iterable[tuple[Meter, str, int]], now: int
-    ) -> Iterator[tuple[Meter, str]]:
+        self, charges: Iterable[tuple[CounterSpec, str, int]], now: int
+    ) -> Iterator[tuple[CounterSpec, str]]:
         for meter, key, _ in charges:
             counter = (meter.id, key)
             if meter.denies_all:
@@ -46,5 +46,5 @@ class Forgetting:
         return next((state for state in states if state is not None), None)
 
 
-def _reset_us(meter: Meter, state: State | None, now: int) -> int:
+def _reset_us(meter: CounterSpec, state: State | None, now: int) -> int:
     return meter.decide(state, meter.params, 0, now)[1][3]

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from diana import Policy, Request, Rule, Verdict
 from diana.core.decision import NEVER, UNKNOWN, Decision
-from diana.core.limit import holds_places
-from diana.core.meter import Meter
+from diana.core.limit import uses_slots
+from diana.core.meter import CounterSpec
 from diana.judging.dropping import DROPPED
 from tests.fuzz.announced import check_announced
 from tests.fuzz.findings import BrokenLaw
@@ -30,7 +30,7 @@ class GuardLaws:
         self._models = models
         self._clock = clock
         self._admitted: dict[Counter, list[tuple[int, int, Decision]]] = {}
-        self._limits: dict[Counter, list[Meter]] = {}
+        self._limits: dict[Counter, list[CounterSpec]] = {}
         self._lawless: set[Counter] = set()
         self._steps_back = 0
         self._before: Verdict | None = None
@@ -60,7 +60,7 @@ class GuardLaws:
 
     def release(self, verdict: Verdict) -> None:
         for meter, decision in _charges(verdict):
-            if holds_places(meter.algorithm):
+            if uses_slots(meter.algorithm):
                 self._take_back(meter, decision)
 
     def before_check(self, request: Request) -> None:
@@ -94,7 +94,7 @@ class GuardLaws:
         verdict: Verdict = self._guard.conclude_look(look, decisions, request)
         return verdict
 
-    def _state(self, meter: Meter, key: str) -> Any:
+    def _state(self, meter: CounterSpec, key: str) -> Any:
         counter = (meter.id, key)
         return next((one.states[counter] for one in self._models if counter in one.states), None)
 
@@ -105,7 +105,7 @@ class GuardLaws:
         retries = [decision.outcome[2] for _, decision in enforced if not decision]
         if not retries or NEVER in retries or UNKNOWN in retries:
             return
-        if any(holds_places(rule.meter.algorithm) for rule, _ in enforced):
+        if any(uses_slots(rule.meter.algorithm) for rule, _ in enforced):
             return
         retry, now = max(retries), self._clock.now_us
         try:
@@ -120,7 +120,7 @@ class GuardLaws:
         if not due and len(verdict.rules) == rules:
             raise BrokenLaw(f"denied when its retry_after is over: {_facts(verdict)} {_facts(due)}")
 
-    def _take_back(self, meter: Meter, decision: Decision) -> None:
+    def _take_back(self, meter: CounterSpec, decision: Decision) -> None:
         counter = (meter.id, decision.key)
         admitted = self._admitted.get(counter, [])
         left = [one for one in admitted if one[2] is not decision]
@@ -128,7 +128,7 @@ class GuardLaws:
             self._lawless.add(counter)  # it may take away from later charges
         self._admitted[counter] = left
 
-    def _note(self, meter: Meter, decision: Decision) -> None:
+    def _note(self, meter: CounterSpec, decision: Decision) -> None:
         counter = (meter.id, decision.key)
         if not decision or not decision.cost or counter in self._lawless:
             return
@@ -164,7 +164,7 @@ class GuardLaws:
                 raise BrokenLaw(f"{before} says {passed}, and after the edit {after} says {passes}")
 
 
-def _promise(limits: list[Meter], interval: int) -> int:
+def _promise(limits: list[CounterSpec], interval: int) -> int:
     """Of tiers and overrides: the highest burst and rate."""
     at_once = max(one.algorithm.promise(one.params, 1) for one in limits)
     if len(limits) == 1:
@@ -176,7 +176,7 @@ def _promise(limits: list[Meter], interval: int) -> int:
     return at_once + later + 1
 
 
-def _charges(verdict: Verdict) -> list[tuple[Meter, Decision]]:
+def _charges(verdict: Verdict) -> list[tuple[CounterSpec, Decision]]:
     meters = verdict.meters or verdict.match.meters
     return list(zip(meters, verdict.decisions, strict=True))
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from diana import AsyncGuard, ConfigError, Guard, Policy, Request, Verdict, load_rules
 from diana.core.limit import Limit
-from diana.middleware.answer import Answers, Denial, Fields
+from diana.middleware.answer import DenialResponse, Fields, ResponseBuilder
 from tests.fuzz.back_ends import BackEnd, BackEnds
 from tests.fuzz.findings import BrokenLaw, Finding, InvalidHistory, as_result, compare
 from tests.fuzz.forgetting import Forgetting
@@ -124,11 +124,11 @@ class Told(NamedTuple):
     limits: tuple[tuple[str, Limit, int], ...]
     version: str
     errors: tuple[tuple[str, str], ...]
-    response: Fields | Denial
+    response: Fields | DenialResponse
     explained: str
 
 
-def told(verdict: Verdict, answers: Answers) -> Told:
+def told(verdict: Verdict, answers: ResponseBuilder) -> Told:
     meters = verdict.meters or verdict.match.meters
     return Told(
         verdict.allowed,
@@ -165,7 +165,7 @@ class Side:
             observers=[lambda _, verdict: self.observed.append(verdict)],
         )
         self.guard._judge.dropping.chance = Random(history.chance).random
-        self.answers = Answers(policy)
+        self.answers = ResponseBuilder(policy)
         self.allowed: list[Verdict] = []
 
 
@@ -285,7 +285,7 @@ class _Run:
             self._laws.edit(policies[0])
             for side, policy in zip(self._sides, policies, strict=True):
                 side.guard._judge.swap(policy)
-                side.answers = Answers(policy)
+                side.answers = ResponseBuilder(policy)
         except ConfigError as error:
             raise InvalidHistory from error
 

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 from diana.core.contracts import State
 from diana.core.decision import NEVER, UNKNOWN, Decision
-from diana.core.limit import holds_places
-from diana.core.meter import Meter
+from diana.core.limit import uses_slots
+from diana.core.meter import CounterSpec
 from tests.fuzz.findings import BrokenLaw
 from tests.fuzz.model import Model
 from tests.fuzz.stepped_clock import SteppedClock
@@ -22,14 +22,14 @@ class Admitted(NamedTuple):
 
 
 class LimiterLaws:
-    def __init__(self, meters: list[list[Meter]], model: Model, clock: SteppedClock) -> None:
+    def __init__(self, meters: list[list[CounterSpec]], model: Model, clock: SteppedClock) -> None:
         self._meters = meters
         self._model = model
         self._clock = clock
         self._admitted: dict[Counter, list[Admitted]] = {}
         """Since the clock went back, without what was refunded."""
         self._steps_back = 0
-        self._writer: dict[Counter, Meter] = {}
+        self._writer: dict[Counter, CounterSpec] = {}
         """Under which limit a counter was charged last."""
         self._shared = _ids_of_several(meters)
         self._history = RefundHistory()
@@ -81,23 +81,23 @@ class LimiterLaws:
         if not self._shared:
             self._history.check()
 
-    def _state(self, meter: Meter, key: str) -> State | None:
+    def _state(self, meter: CounterSpec, key: str) -> State | None:
         return self._model.states.get((meter.id, key))
 
-    def _answers(self, meter: Meter, key: str) -> tuple[Any, ...]:
+    def _answers(self, meter: CounterSpec, key: str) -> tuple[Any, ...]:
         state, now = self._state(meter, key), self._clock()
         return tuple(meter.decide(state, meter.params, cost, now)[1] for cost in (0, 1))
 
-    def passes(self, meter: Meter, key: str, cost: int, now: int | None = None) -> bool:
+    def passes(self, meter: CounterSpec, key: str, cost: int, now: int | None = None) -> bool:
         when = self._clock() if now is None else now
         return meter.decide(self._state(meter, key), meter.params, cost, when)[1][0]
 
-    def _check_retry(self, meters: list[Meter], decision: Decision) -> None:
+    def _check_retry(self, meters: list[CounterSpec], decision: Decision) -> None:
         retry, key, cost, now = decision.outcome[2], decision.key, decision.cost, decision.at
         if retry == NEVER:
             if all(cost <= meter.params.limit for meter in meters):
                 raise BrokenLaw(f"a cost that can pass is denied for ever: {decision}")
-        elif retry != UNKNOWN and not holds_places(meters[0].algorithm):
+        elif retry != UNKNOWN and not uses_slots(meters[0].algorithm):
             if retry <= 0:
                 raise BrokenLaw(f"denied, yet due at once: {decision}")
             if not all(self.passes(meter, key, cost, now + retry) for meter in meters):
@@ -105,7 +105,7 @@ class LimiterLaws:
             if all(self.passes(meter, key, cost, now + retry - 1) for meter in meters):
                 raise BrokenLaw(f"passes before its retry_after is over: {decision}")
 
-    def _check_more(self, meters: list[Meter], decision: Decision) -> None:
+    def _check_more(self, meters: list[CounterSpec], decision: Decision) -> None:
         more = decision.outcome[2]
         if more and len(meters) == 1:
             (meter,) = meters
@@ -116,7 +116,7 @@ class LimiterLaws:
         elif more:
             raise BrokenLaw(f"several limits say when more would pass: {decision}")
 
-    def _check_reset(self, meters: list[Meter], key: str, now: int, reset_us: int) -> None:
+    def _check_reset(self, meters: list[CounterSpec], key: str, now: int, reset_us: int) -> None:
         for meter in meters:
             for cost in (0, 1, meter.params.limit):
                 when = now + reset_us
@@ -125,7 +125,7 @@ class LimiterLaws:
                 if kept != fresh:
                     raise BrokenLaw(f"not as good as new after reset_after: {kept} {fresh}")
 
-    def _note(self, meter: Meter, decision: Decision) -> None:
+    def _note(self, meter: CounterSpec, decision: Decision) -> None:
         counter = (meter.id, decision.key)
         self._writer[counter] = meter
         if meter.id in self._shared:
@@ -140,7 +140,7 @@ class LimiterLaws:
             if total > most:
                 raise BrokenLaw(f"{total} in {interval} µs, promised {most}: {meter}")
 
-    def _check_edit(self, meter: Meter, key: str) -> None:
+    def _check_edit(self, meter: CounterSpec, key: str) -> None:
         """Another limit on the same counter than the one that charged it last: an edit, which keeps what was counted."""
         former = self._writer.get((meter.id, key))
         if former is None or former is meter or former.limit.unit_us != meter.limit.unit_us:
@@ -161,14 +161,14 @@ class RefundHistory:
     """
 
     def __init__(self) -> None:
-        self._charges: list[tuple[list[Meter], Decision]] = []
+        self._charges: list[tuple[list[CounterSpec], Decision]] = []
         self._refunded: set[int] = set()
         self._stopped = False
 
     def stop(self) -> None:
         self._stopped = True
 
-    def take(self, meters: list[Meter], decision: Decision) -> None:
+    def take(self, meters: list[CounterSpec], decision: Decision) -> None:
         if not self._stopped:
             self._charges.append((meters, decision))
 
@@ -192,7 +192,7 @@ class RefundHistory:
                 )
 
 
-def _ids_of_several(meters: list[list[Meter]]) -> set[str]:
+def _ids_of_several(meters: list[list[CounterSpec]]) -> set[str]:
     """Counters that more than one limiter charges."""
     ids = [meter.id for some in meters for meter in some]
     return {id for id in ids if ids.count(id) > 1}

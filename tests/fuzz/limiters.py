@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from diana import AsyncLimiter, ConfigError, Limiter
 from diana.core.decision import Decision
-from diana.core.meter import Meter
+from diana.core.meter import CounterSpec
 from tests.fuzz.back_ends import BackEnd, BackEnds
 from tests.fuzz.findings import Finding, InvalidHistory, as_result, compare
 from tests.fuzz.forgetting import Forgetting
@@ -128,7 +128,7 @@ class _Run:
             raise InvalidHistory from error
         self._allowed: list[Charge] = []
         self._to_retry = self._to_reset = 0
-        self._meters: list[list[Meter]] = [one._limits.meters for one in self._sides[0]]
+        self._meters: list[list[CounterSpec]] = [one._limits.meters for one in self._sides[0]]
         model: Any = back_ends.model.store
         self.laws = LimiterLaws(self._meters, model, self._clock)
         self._forgetting = Forgetting(model)

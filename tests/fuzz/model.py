@@ -5,8 +5,8 @@ from __future__ import annotations
 from diana.core.charge import Charges
 from diana.core.contracts import Clock, State, Take
 from diana.core.decision import Decision
-from diana.core.meter import Meter
-from diana.core.weigh import weigh
+from diana.core.meter import CounterSpec
+from diana.core.weigh import decide_all_or_nothing
 from diana.stores.clock import wall_us
 
 
@@ -16,7 +16,7 @@ class Model:
     def __init__(self) -> None:
         self.states: dict[tuple[str, str], State] = {}
 
-    def bind(self, meter: Meter, clock: Clock | None = None) -> Take:
+    def bind(self, meter: CounterSpec, clock: Clock | None = None) -> Take:
         def take(key: str, cost: int = 1) -> Decision:
             return self.decide([(meter, key, cost)], clock and clock())[0]
 
@@ -40,7 +40,7 @@ class Model:
                 refunded = meter.algorithm.refund(state, meter.params, cost, at, now)
                 self.states[meter.id, key] = refunded
 
-    def reset(self, meter: Meter, key: str) -> None:
+    def reset(self, meter: CounterSpec, key: str) -> None:
         self.states.pop((meter.id, key), None)
 
     def clear(self) -> None:
@@ -53,4 +53,4 @@ class Model:
         self, charges: Charges, now: int | None
     ) -> tuple[list[Decision], list[State | None]]:
         states = [self.states.get((meter.id, key)) for meter, key, _ in charges]
-        return weigh(charges, states, wall_us() if now is None else now)
+        return decide_all_or_nothing(charges, states, wall_us() if now is None else now)

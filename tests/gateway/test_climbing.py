@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from diana.gateway.climbing import climbs
+from diana.gateway.climbing import escapes_prefix
 from tests.gateway.upstreams import (
     HELLO,
     Upstream,
@@ -105,4 +105,4 @@ def test_without_a_prefix_there_is_nothing_to_leave(service: Upstream) -> None:
 
 @pytest.mark.parametrize("path", [b"/.\t./x", b"/..\x00", b"/.\x7f.\\x"])
 def test_raw_control_characters_hide_nothing(path: bytes) -> None:
-    assert climbs(path)
+    assert escapes_prefix(path)

@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from diana.gateway.bounds import Bounds
+from diana.gateway.bounds import ClientLimits
 from diana.gateway.slow_readers import UnsentWatch
 
-BOUNDS = Bounds(body_seconds=10, body_rate=100)
+BOUNDS = ClientLimits(body_seconds=10, body_rate=100)
 
 
 class Transport:
@@ -74,7 +74,7 @@ def test_the_watch_of_a_loop_is_one_of_its_timers() -> None:
         watch = UnsentWatch(
             transport,  # type: ignore[arg-type]
             asyncio.get_running_loop(),
-            Bounds(body_seconds=0.01),
+            ClientLimits(body_seconds=0.01),
         )
         watch.begin()
         while not transport.cut:

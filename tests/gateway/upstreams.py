@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 from diana.core.filter import App
-from diana.gateway.bounds import DEFAULT, Bounds
+from diana.gateway.bounds import DEFAULT, ClientLimits
 from diana.gateway.chain import gateway
 from diana.gateway.server import bound_socket, served_beside
 from diana.gateway.upstream import upstream_from_url
@@ -80,7 +80,7 @@ def upstream(behave: Behave) -> Iterator[Upstream]:
 
 
 @contextmanager
-def listening(app: App, *, bounds: Bounds = DEFAULT) -> Iterator[int]:
+def listening(app: App, *, bounds: ClientLimits = DEFAULT) -> Iterator[int]:
     with (
         bound_socket("127.0.0.1", 0) as bound,
         served_beside(app, bound, bounds=bounds),
@@ -102,7 +102,7 @@ def gateway_to(
         url, own_host=own_host, connect_timeout=connect_timeout, read_timeout=read_timeout
     )
     guard = AsyncGuard(rules_from_bytes(rules.encode()))
-    patience = Bounds(**bounds)  # type: ignore[arg-type]
+    patience = ClientLimits(**bounds)  # type: ignore[arg-type]
     app = gateway(guard, target, bounds=patience)
     with listening(app, bounds=patience) as port:
         yield port

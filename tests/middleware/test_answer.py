@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from diana import Guard, Request, Verdict
-from diana.core.match import Match
-from diana.middleware.answer import Answers, Denial, Fields, detail_of
+from diana.core.match import MatchedRules
+from diana.middleware.answer import DenialResponse, Fields, ResponseBuilder, detail_of
 from diana.middleware.fields import policy_name, quoted
 from diana.testing import FakeClock
 from tests.middleware.calls import policy
@@ -51,13 +51,13 @@ class Site:
         self.clock = FakeClock(BEGIN_US)
         rules = policy(text)
         self.guard = Guard(rules, clock=self.clock)
-        self.answers = Answers(rules)
+        self.answers = ResponseBuilder(rules)
 
     def ask(self, **headers: str) -> Verdict:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         return self.guard.check(Request("GET", "/", named, peer="203.0.113.9"))
 
-    def denied(self, **headers: str) -> Denial:
+    def denied(self, **headers: str) -> DenialResponse:
         for _ in range(1_000):
             verdict = self.ask(**headers)
             if not verdict:
@@ -267,12 +267,12 @@ def test_a_status_without_a_name() -> None:
 
 def test_a_verdict_of_former_rules_can_still_be_answered() -> None:
     site = Site(TWO)
-    later = Answers(policy("url: /\nrules: [{name: other, unit: second, rpu: 5}]"))
+    later = ResponseBuilder(policy("url: /\nrules: [{name: other, unit: second, rpu: 5}]"))
     assert parsed(later.fields(site.ask()), "ratelimit")[0][0] == "site"
     assert [name for name, _ in parsed(_denial(site, later).headers, "ratelimit")] == ["you"]
 
 
-def _denial(site: Site, answers: Answers) -> Denial:
+def _denial(site: Site, answers: ResponseBuilder) -> DenialResponse:
     while verdict := site.ask():
         pass
     return answers.denial(verdict)
@@ -303,7 +303,9 @@ def test_a_large_body_is_kept_once() -> None:
     bodies = set()
     for seconds in range(1, 100):
         waits = decision._replace(outcome=(False, 0, seconds * 1_000_000, 0, 0))
-        denial = site.answers.denial(verdict._replace(match=Match((rule,)), decisions=(waits,)))
+        denial = site.answers.denial(
+            verdict._replace(match=MatchedRules((rule,)), decisions=(waits,))
+        )
         assert value(denial.headers, "retry-after") == str(seconds)
         bodies.add(id(denial.body))
     assert len(bodies) == 1

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from diana import ConfigError, Policy
-from diana.core.shed import Activity, Factor, Level, Sample, ShedLine
+from diana.core.shed import Activity, Factor, Level, Sample, ShedSettings
 from diana.testing import FakeClock
 from tests.middleware import django_site
 from tests.middleware.calls import Answer, aask, ask, ask_wsgi, environ, policy, scope
@@ -235,7 +235,7 @@ def test_requests_are_inside_until_they_are_answered_and_shed_when_it_is_time(si
         return dial
 
     kind = Factor(lambda: open, needs_activity=True)
-    rules = shedding_policy(ShedLine("dial", kind, {}, (Level(10, 100),), open))
+    rules = shedding_policy(ShedSettings("dial", kind, {}, (Level(10, 100),), open))
     asked = site(rules, (DIANA, "tests.middleware.django_site.noting"), DIANA_CLOCK=None)
     django_site.INSIDE.clear()
     assert asked("/").status == 200

@@ -11,8 +11,8 @@ import pytest
 from diana import AsyncGuard, Guard, Policy, Request
 from diana.asgi import RateLimitMiddleware as AsgiMiddleware
 from diana.core.limit import Limit
-from diana.core.meter import Meter
-from diana.middleware.outcome import Outcome
+from diana.core.meter import CounterSpec
+from diana.middleware.outcome import StatusSettler
 from diana.stores import asynchronous
 from diana.testing import FakeClock
 from diana.wsgi import RateLimitMiddleware as WsgiMiddleware
@@ -212,7 +212,7 @@ def test_a_handshake_has_a_status_too(message: dict[str, Any], status: int) -> N
         async def settle(status: int) -> None:
             settled.append(status)
 
-        outcome = Outcome(receive, send, settle)
+        outcome = StatusSettler(receive, send, settle)
         await outcome.receive()
         await outcome.send(message)
         await outcome.send(message)
@@ -278,7 +278,7 @@ def test_what_an_algorithm_says_decides_about_holding() -> None:
     slow: Any = Slow()
     rules = policy("url: /\nrules: [{name: slow, unit: second, rpu: 1}]")
     (rule,) = rules.rules
-    meter = Meter("slow", Limit(1, 1_000_000), slow, slow.params(Limit(1, 1_000_000)), {})
+    meter = CounterSpec("slow", Limit(1, 1_000_000), slow, slow.params(Limit(1, 1_000_000)), {})
     rules = Policy([replace(rule, meter=meter)])
     clock = FakeClock()
     begin = clock()

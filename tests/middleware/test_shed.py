@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from diana import AsyncGuard, Guard, Policy, Request, Verdict
-from diana.core.shed import Activity, Factor, Level, Sample, ShedLine
+from diana.core.shed import Activity, Factor, Level, Sample, ShedSettings
 from diana.gateway.chain import gateway
 from diana.gateway.upstream import upstream_from_url
 from diana.middleware import asgi, wsgi
@@ -135,7 +135,7 @@ class Watched:
 
     def policy(self) -> Policy:
         kind = Factor(lambda: self.open, needs_activity=True)
-        return policy(ShedLine("watched", kind, {}, (Level(1_000, 10),), self.open))
+        return policy(ShedSettings("watched", kind, {}, (Level(1_000, 10),), self.open))
 
 
 def test_a_request_is_inside_from_being_let_in_until_its_answer_is_given_asgi() -> None:

@@ -14,10 +14,10 @@ from diana.cli.main import diana
 from diana.core.errors import ConfigError
 from diana.core.request import Request
 from diana.guard import Guard
-from diana.middleware.answer import Answers
+from diana.middleware.answer import ResponseBuilder
 from diana.nginx.exporting import export_nginx
 from diana.nginx.wire_rules import ALGORITHMS, wire_rules
-from diana.sources.document.reader import NotYet
+from diana.sources.document.reader import UnbuiltField
 from diana.sources.document.schema import rule_fields
 from diana.sources.rules import load_rules
 from tests.servers.limiting_nginx import LimitingNginx
@@ -62,7 +62,7 @@ NEEDS = {
     "overrides": "actor: account",
 }
 FIELDS = sorted(
-    {name for name, read in rule_fields().items() if not isinstance(read, NotYet)}
+    {name for name, read in rule_fields().items() if not isinstance(read, UnbuiltField)}
     | {"overrides", "allow", "only", "deny"}
 )
 
@@ -218,7 +218,7 @@ def test_answers_are_those_of_python_word_for_word(tmp_path: Path) -> None:
     file = tmp_path / "diana.yaml"
     file.write_text(ANSWERS, encoding="utf-8")
     guard = Guard(load_rules(file))
-    answers = Answers(guard.policy)
+    answers = ResponseBuilder(guard.policy)
     paths = [block["url"] for block in _blocks(ANSWERS)]
     with LimitingNginx(ANSWERS, workers=2) as nginx, httpx.Client(timeout=60) as client:
         for path in paths:

@@ -15,9 +15,9 @@ from diana.core.division import Share, Shares
 from diana.core.policy import Policy
 from diana.core.request import Request
 from diana.core.terms import LiveOverrides
-from diana.judging.charging import Charging, is_refused
+from diana.judging.charging import ChargeBuilder, is_refused
 from diana.sources.rules import load_rules
-from diana.stores.redis.protocol.wire import Plans
+from diana.stores.redis.protocol.wire import CounterEncoder
 from tests.middleware.spellings import spellings
 from tests.servers.limiting_nginx import LimitingNginx
 from tests.servers.ports import HOST
@@ -123,9 +123,9 @@ def by_python(policy: Policy, case: Case) -> list[str]:
         query.partition(b"#")[0].decode("latin-1"),
         peer,
     )
-    charging = Charging(LiveOverrides(), LiveOverrides(), Shares(Share()))
+    charging = ChargeBuilder(LiveOverrides(), LiveOverrides(), Shares(Share()))
     match, charges, refusal = charging.charges(policy, request, 0)
-    plans = Plans(lambda _, __: None)
+    plans = CounterEncoder(lambda _, __: None)
     keys = [
         "deny" if is_refused(charge) else key.decode("utf-8", "surrogatepass")
         for charge, key in zip(charges, plans.keys(charges), strict=True)

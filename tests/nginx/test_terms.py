@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from diana import Guard, Request
-from diana.middleware.answer import Answers
+from diana.middleware.answer import ResponseBuilder
 from diana.sources.rules import rules_from_bytes
 from tests.servers.limiting_nginx import LimitingNginx
 from tests.servers.programs import REDIS_7
@@ -90,7 +90,7 @@ def test_clients_on_a_deny_list_get_403(nginx: LimitingNginx, accept: str) -> No
     reply = httpx.get(f"{nginx.url}/listed", headers=headers, timeout=60)
     policy = rules_from_bytes(b"url: /\ndeny: {header X-Client: bad}\nrules: [{unit: day, rpu: 9}]")
     request = Request("GET", "/", headers)
-    status, fields, body = Answers(policy).denial(Guard(policy).check(request))
+    status, fields, body = ResponseBuilder(policy).denial(Guard(policy).check(request))
     assert (reply.status_code, reply.content) == (status, body)
     told = {name.decode() for name, _ in fields}
     assert told == {"cache-control", "content-type", "content-length"}

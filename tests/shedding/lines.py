@@ -6,7 +6,7 @@ from typing import Any
 
 from diana import Guard, Policy
 from diana.core.policy import Settings
-from diana.core.shed import Activity, Factor, Level, Open, Sample, ShedLine
+from diana.core.shed import Activity, Factor, Level, Open, Sample, ShedSettings
 from diana.shedding.gauge import GaugeState
 from diana.sources.rules import rules_from_bytes
 from tests.servers.waiting import until
@@ -39,17 +39,17 @@ def line(
     name: str = "dial",
     like: bytes | None = None,
     **fields: Any,
-) -> ShedLine:
+) -> ShedSettings:
     """A line of `shed`; `except` and `last` are those that a rules file says for cpu."""
     kind = Factor(dial.make, levels=levels, unit="%", **fields)
-    written = ShedLine(name, kind, {}, levels, dial.open)
+    written = ShedSettings(name, kind, {}, levels, dial.open)
     if like is None:
         return written
     (read,) = rules_from_bytes(b"shed: [{factor: cpu, " + like + b"}]\n" + ONE_RULE).settings.shed
     return written._replace(exempt=read.exempt, last=read.last)
 
 
-def policy(*lines: ShedLine, rules: bytes = ONE_RULE) -> Policy:
+def policy(*lines: ShedSettings, rules: bytes = ONE_RULE) -> Policy:
     read = rules_from_bytes(rules)
     settings = Settings(shed=lines, mounts=read.settings.mounts, answer=read.settings.answer)
     return Policy(read.rules, settings=settings, version="1")

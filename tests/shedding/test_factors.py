@@ -18,7 +18,7 @@ import pytest
 
 from diana import ConfigError, Guard, Request
 from diana.core.plugins import entries, plugin
-from diana.core.shed import Factor, ShedLine
+from diana.core.shed import Factor, ShedSettings
 from diana.shedding.activity import ProcessActivity
 from diana.shedding.cgroup import Cgroups, CpuQuota, MemoryUse
 from diana.shedding.factors.cpu import cpu, cpu_sample
@@ -193,7 +193,7 @@ def test_a_burner_takes_a_container_through_the_levels_and_its_end_takes_it_back
 ) -> None:
     """A tenth of a core is easily used up, however busy the machine is; and not at all by what is not in the container."""
     quota = Quota(tmp_path, cores=0.1)
-    line = ShedLine("cpu", cpu, {}, cpu.levels, lambda _: cpu_sample(quota.groups))
+    line = ShedSettings("cpu", cpu, {}, cpu.levels, lambda _: cpu_sample(quota.groups))
     guard = Guard(policy(line))
     try:
         until(lambda: state(guard, "cpu").value == 0.0, "an idle container is measured")

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from diana.core.shed import Level
-from diana.shedding.choice import LEAN, PATIENCE, Choice
+from diana.shedding.choice import LEAN, PATIENCE, ShedSelector
 from diana.shedding.gauge import Gauge
 from diana.shedding.levels import leave_at, level_after
 from diana.shedding.smoothing import Smoothing
@@ -115,7 +115,7 @@ def last() -> bool:
 
 @pytest.mark.parametrize("reject", [1, 10, 30, 70, 99, 100])
 def test_the_share_is_kept_to_a_few_requests_after_any_number(reject: int) -> None:
-    choice = Choice(Random(1))
+    choice = ShedSelector(Random(1))
     picked = 0
     for number in range(1, 10_001):
         picked += choice.picks(reject, other)
@@ -125,7 +125,7 @@ def test_the_share_is_kept_to_a_few_requests_after_any_number(reject: int) -> No
 @pytest.mark.parametrize("reject", [10, 50, 70])
 @pytest.mark.parametrize("clients", [2, 3, 10])
 def test_clients_that_take_turns_are_shed_alike(reject: int, clients: int) -> None:
-    choice = Choice(Random(2))
+    choice = ShedSelector(Random(2))
     shed = [0] * clients
     for number in range(clients * 5_000):
         shed[number % clients] += choice.picks(reject, other)
@@ -134,7 +134,7 @@ def test_clients_that_take_turns_are_shed_alike(reject: int, clients: int) -> No
 
 def shares(reject: int, of_last: float, requests: int = 20_000) -> tuple[float, float]:
     """In percent: how many of the others are shed, and of `last`."""
-    choice, arrivals = Choice(Random(3)), Random(4)
+    choice, arrivals = ShedSelector(Random(3)), Random(4)
     asked, shed = [0, 0], [0, 0]
     for _ in range(requests):
         is_last = arrivals.random() < of_last
@@ -162,7 +162,7 @@ def test_last_is_shed_only_when_nothing_else_is_left(
 
 
 def test_what_is_owed_after_a_long_run_of_last_is_bounded() -> None:
-    choice = Choice(Random(5))
+    choice = ShedSelector(Random(5))
     for _ in range(10_000):
         choice.picks(10, last)
     following = [choice.picks(10, other) for _ in range(1_000)]
@@ -171,7 +171,7 @@ def test_what_is_owed_after_a_long_run_of_last_is_bounded() -> None:
 
 
 def test_threads_keep_the_share_together() -> None:
-    choice, picked = Choice(Random(6)), list[int]()
+    choice, picked = ShedSelector(Random(6)), list[int]()
 
     def ask() -> None:
         picked.append(sum(choice.picks(30, other) for _ in range(2_500)))
@@ -185,5 +185,5 @@ def test_threads_keep_the_share_together() -> None:
 
 
 def test_retry_after_is_jittered_from_1_to_5() -> None:
-    choice = Choice(Random(7))
+    choice = ShedSelector(Random(7))
     assert {choice.retry_after(1, 5) for _ in range(200)} == {1, 2, 3, 4, 5}

@@ -12,7 +12,7 @@ from diana.core.decision import Decision
 from diana.core.division import Share, Shares, share_without_registry
 from diana.core.exchange import adrive
 from diana.core.lease import LeaseTerms
-from diana.core.meter import Meter
+from diana.core.meter import CounterSpec
 from diana.stores.redis.background.membership import Membership
 from diana.stores.redis.connection.breaker import Breaker
 from diana.stores.redis.connection.budget import Budget
@@ -23,13 +23,13 @@ from diana.stores.redis.leases.asking import WireLimits, ask_pool
 from diana.stores.redis.leases.decide import LeaseDecider
 from diana.stores.redis.leases.in_zone import ZoneLeaseTable
 from diana.stores.redis.leases.lease import Lease
-from diana.stores.redis.leases.pool import Ask
+from diana.stores.redis.leases.pool import LeaseRequest
 from diana.stores.redis.leases.table import LeaseTable
-from diana.stores.redis.notices import Notices
+from diana.stores.redis.notices import ThrottledLog
 from diana.stores.redis.pending_refunds import PendingRefunds
 from diana.stores.redis.protocol.commands import Exchange
-from diana.stores.redis.protocol.failures import Failure, Overrun
-from diana.stores.redis.protocol.wire import Plans
+from diana.stores.redis.protocol.failures import BudgetExceeded, Failure
+from diana.stores.redis.protocol.wire import CounterEncoder
 from diana.stores.redis.routing import JobSteps, WaitForServers
 from diana.stores.redis.url import Endpoint
 from tests.simulation.store import SimulatedStore
@@ -107,7 +107,7 @@ class SimulatedServer:
         self.breaker.open(failure)
 
 
-class Silent(Notices):
+class Silent(ThrottledLog):
     def warn(self, message: str) -> None:
         """Thousands of worlds would have much to say."""
 
@@ -145,7 +145,7 @@ class SimulatedSide:
         self.asynchronous = self
         self.leased = self
 
-    def bind(self, meter: Meter, clock: Clock | None = None) -> Take:
+    def bind(self, meter: CounterSpec, clock: Clock | None = None) -> Take:
         raise NotImplementedError
 
     async def decide(self, charges: Charges, now: int | None = None) -> list[Decision]:
@@ -205,7 +205,7 @@ class Node:
         self.membership = Membership("sim")
         self.membership.id = zone.node if zone is not None else name
         self.decider = LeaseDecider(
-            keeper, Plans(lambda *_: None), DenyCache(), self._fallback, self.count
+            keeper, CounterEncoder(lambda *_: None), DenyCache(), self._fallback, self.count
         )
         self.decider.limits = WireLimits()
         self.decider.wall = self.wall_us
@@ -378,7 +378,7 @@ class Node:
 
         step(None)
         self.world.after(BUDGET_US // 2, ask_on_second_connection)
-        overrun = Overrun(proves_silence=True)
+        overrun = BudgetExceeded(proves_silence=True)
         self.world.after(BUDGET_US, lambda: self._when_it_runs(lambda: finish(overrun)))
 
     def _at_store(self, words: tuple[Any, ...], reply: Callable[[Any], None]) -> None:
@@ -404,7 +404,7 @@ class Node:
             self._ask(lease, ask)
         self._refill_in(pause_us)
 
-    def _ask(self, lease: Lease, ask: Ask) -> None:
+    def _ask(self, lease: Lease, ask: LeaseRequest) -> None:
         table = self.decider.table
         if self._server.is_lost:
             table.lose(lease, ask)

@@ -10,7 +10,7 @@ from random import Random
 from typing import Any
 
 from diana import Policy, Request
-from diana.core.meter import Meter
+from diana.core.meter import CounterSpec
 from diana.sources.rules import rules_from_bytes
 from tests.simulation.checker import Apart, Excess, excess
 from tests.simulation.node import Admission, Node
@@ -228,7 +228,7 @@ def play(scenario: Scenario) -> Outcome:
     network = Network(world, scenario.latency_us, scenario.loss)
     before = scenario.policy(scenario.rpu)
     after = scenario.policy(scenario.edit[1]) if scenario.edit else before
-    told: dict[str, Meter] = {}
+    told: dict[str, CounterSpec] = {}
     store = SimulatedStore(world, told.__getitem__)
     count = len(scenario.loads)
     nodes: list[Node] = []

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from diana.core.contracts import State
-from diana.core.meter import Meter
+from diana.core.meter import CounterSpec
 from diana.stores.redis.background.membership import SILENCE_MS
-from diana.stores.redis.leases.pool import Ask, Pool, answer
+from diana.stores.redis.leases.pool import LeasePool, LeaseRequest, answer
 from diana.stores.redis.protocol.lease_in_lua import STALE
 from diana.stores.redis.protocol.script import TOO_LATE, scripts, state_from_wire, wire_state
 from tests.simulation.world import BEGIN_US, World
@@ -17,11 +17,11 @@ from tests.simulation.world import BEGIN_US, World
 class SimulatedStore:
     """Counters by key, and the nodes that live."""
 
-    def __init__(self, world: World, meter_of: Callable[[str], Meter]) -> None:
+    def __init__(self, world: World, meter_of: Callable[[str], CounterSpec]) -> None:
         """`meter_of` tells, by a node's name, which meter its rules have now."""
         self._world = world
         self._meter_of = meter_of
-        self.pools: dict[bytes, Pool] = {}
+        self.pools: dict[bytes, LeasePool] = {}
         self._nodes: dict[str, tuple[int, int]] = {}
         self._by_sha = {script.sha: name for name, script in scripts().items()}
 
@@ -44,10 +44,10 @@ class SimulatedStore:
         if self._is_late(latest):
             return [self.now, tag, TOO_LATE]
         cost, seq, base, used, keep, want, start, refill, ttl_us, *_ = numbers
-        ask = Ask(
+        ask = LeaseRequest(
             node, cost, seq, base, used, keep, want, start, refill, ttl_us, writes=bool(writes)
         )
-        pool = self.pools.get(keys[0], Pool())
+        pool = self.pools.get(keys[0], LeasePool())
         pool, grant = answer(pool, self._meter_of(sender), ask, self.now)
         self.pools[keys[0]] = pool
         if grant is None:
@@ -100,14 +100,14 @@ class SimulatedStore:
         return latest not in ("", b"") and self.now > int(latest)
 
     def _state(self, key: bytes) -> State | None:
-        return self.pools.get(key, Pool()).state
+        return self.pools.get(key, LeasePool()).state
 
     def _text(self, key: bytes) -> bytes | None:
         state = self._state(key)
         return None if state is None else wire_state(state)
 
     def _write(self, key: bytes, state: State | None) -> None:
-        self.pools[key] = self.pools.get(key, Pool())._replace(state=state)
+        self.pools[key] = self.pools.get(key, LeasePool())._replace(state=state)
 
     def _time(self) -> list[bytes]:
         return [str(self.now // 1_000_000).encode(), str(self.now % 1_000_000).encode()]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from diana.core.contracts import Clock, Numbers, Swap
-from diana.core.meter import Meter
+from diana.core.contracts import Clock, Numbers, StateSwap
+from diana.core.meter import CounterSpec
 from diana.stores.memory import MemoryStore
 from tests.simulation.world import World
 
@@ -25,20 +25,20 @@ class SimulatedZone(MemoryStore):
         self._world = world
         self._numbers: dict[str, Numbers] = {}
 
-    def check_meter(self, meter: Meter) -> None:
+    def check_meter(self, meter: CounterSpec) -> None:
         """Everything fits."""
 
-    def read(self, _: Meter, keys: Sequence[str]) -> list[Numbers | None]:
+    def read(self, _: CounterSpec, keys: Sequence[str]) -> list[Numbers | None]:
         return [self._numbers.get(key) for key in keys]
 
-    def swap(self, _: Meter, swaps: Sequence[Swap], __: int) -> bool:
+    def swap(self, _: CounterSpec, swaps: Sequence[StateSwap], __: int) -> bool:
         if any(self._numbers.get(key) != before for key, before, _ in swaps) or self._is_late():
             return False
         self._numbers |= {key: after for key, _, after in swaps}
         return True
 
     def change(
-        self, _: Meter, key: str, act: Callable[[Numbers | None], tuple[Numbers | None, T]]
+        self, _: CounterSpec, key: str, act: Callable[[Numbers | None], tuple[Numbers | None, T]]
     ) -> T:
         while self._is_late():
             act(self._numbers.get(key))

@@ -24,7 +24,7 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-from diana.core.meter import Meter
+from diana.core.meter import CounterSpec
 from diana.stores.redis.store import RedisStore
 from tests.servers import faults
 from tests.servers.programs import REDIS_7
@@ -56,7 +56,7 @@ class Books:
 
 
 class Load:
-    def __init__(self, store: RedisStore, day: Meter, seed: int) -> None:
+    def __init__(self, store: RedisStore, day: CounterSpec, seed: int) -> None:
         self.books = [Books() for _ in range(THREADS + 1)]
         self._store = store
         self._day = day
@@ -197,7 +197,7 @@ def soak(seconds: float, seed: int) -> bool:
     return fine and flat
 
 
-def report(load: Load, store: RedisStore, day: Meter, struck: Counter[str]) -> bool:
+def report(load: Load, store: RedisStore, day: CounterSpec, struck: Counter[str]) -> bool:
     fine = True
     for key in KEYS:
         there = sum(books.there[key] for books in load.books)

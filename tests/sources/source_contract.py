@@ -12,7 +12,7 @@ from typing import Protocol, Self
 
 import pytest
 
-from diana.core.contracts import Editable, Edition, Source
+from diana.core.contracts import Revision, Source, WritableSource
 from diana.core.errors import SourceError
 
 CHANGES = 20
@@ -22,7 +22,7 @@ GENEROUS = 20.0
 """For what has no bound of its own; a busy machine gets it, too."""
 
 
-class EditableSource(Source, Editable, Protocol): ...
+class EditableSource(Source, WritableSource, Protocol): ...
 
 
 class Following:
@@ -30,7 +30,7 @@ class Following:
 
     def __init__(self, source: Source) -> None:
         self._source = source
-        self._editions: Queue[Edition] = Queue()
+        self._editions: Queue[Revision] = Queue()
         self._errors: Queue[str] = Queue()
         self._over = Event()
         self._thread = Thread(target=self._follow, daemon=True)
@@ -78,7 +78,7 @@ class Following:
         return self._editions.empty() and self._errors.empty()
 
     def _follow(self) -> None:
-        known: Edition | None = None
+        known: Revision | None = None
         while not self._over.is_set():
             try:
                 edition = self._source.load()
@@ -94,7 +94,7 @@ class Following:
             self._over.wait(0.1)
 
 
-def loaded(source: Source) -> Edition:
+def loaded(source: Source) -> Revision:
     """From a server that has just been started, and may be slow yet."""
     end = time.monotonic() + GENEROUS
     while True:
@@ -136,7 +136,7 @@ def publishes_and_remembers(open_source: Callable[[], EditableSource]) -> None:
             one.previous()
         first = one.publish(b"first", None)
         assert one.load() == first
-        assert other.load() == first == Edition(b"first", first.version)
+        assert other.load() == first == Revision(b"first", first.version)
         with pytest.raises(SourceError):
             one.previous()
         with pytest.raises(SourceError, match="has changed since it was read"):
@@ -152,7 +152,7 @@ def publishes_and_remembers(open_source: Callable[[], EditableSource]) -> None:
         third = one.publish(b"third", second)
         assert other.previous().text == b"second"
         back = other.publish(other.previous().text, third)
-        assert one.load() == back == Edition(b"second", back.version)
+        assert one.load() == back == Revision(b"second", back.version)
         assert len({first.version, second.version, third.version, back.version}) == 4
         assert one.previous().text == b"third"
     finally:

@@ -11,7 +11,7 @@ from threading import Thread
 
 import pytest
 
-from diana.core.contracts import Edition
+from diana.core.contracts import Revision
 from diana.core.errors import ConfigError, SourceError
 from diana.sources import check_source
 from diana.sources.places.etcd import EtcdSource
@@ -384,8 +384,8 @@ def test_a_change_that_is_not_newer_ends_the_watch() -> None:
     stream = b"HTTP/1.0 200 OK\r\n\r\n" + event * 100
     with talking(iter([stream])) as where:
         source = EtcdSource.from_url(f"etcd://{where}/rules")
-        watch = source.watch(Edition(b"", "5"))
-        assert next(watch) == Edition(b"x", "6")
+        watch = source.watch(Revision(b"", "5"))
+        assert next(watch) == Revision(b"x", "6")
         with pytest.raises(SourceError):
             next(watch)
 

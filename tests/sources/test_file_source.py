@@ -11,7 +11,7 @@ from threading import Barrier, Thread
 import pytest
 
 from diana import ConfigError, load_rules
-from diana.core.contracts import Edition
+from diana.core.contracts import Revision
 from diana.core.errors import SourceError
 from diana.sources import open_source
 from diana.sources.places.file import FileSource
@@ -29,7 +29,7 @@ class Watched:
         self._thread = Thread(target=self._watch, args=(source.load(),))
         self._thread.start()
 
-    def _watch(self, known: Edition) -> None:
+    def _watch(self, known: Revision) -> None:
         try:
             for edition in self.source.watch(known):
                 self.seen.append(edition.text)

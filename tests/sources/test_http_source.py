@@ -8,7 +8,7 @@ from threading import Thread
 import pytest
 
 from diana import ConfigError
-from diana.core.contracts import Edition
+from diana.core.contracts import Revision
 from diana.core.errors import SourceError
 from diana.sources.places.http import HttpSource
 from tests.servers.waiting import until
@@ -27,7 +27,7 @@ def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("diana.sources.places.http.POLL_SECONDS", 0.02)
 
 
-def changes(source: HttpSource, known: Edition) -> Iterator[Edition]:
+def changes(source: HttpSource, known: Revision) -> Iterator[Revision]:
     """Closed with the test."""
     try:
         yield from source.watch(known)

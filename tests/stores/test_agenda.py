@@ -1,12 +1,12 @@
 from __future__ import annotations
 
-from diana.stores.agenda import NO_TIME, SLOT_BITS, Agenda
+from diana.stores.agenda import NO_TIME, SLOT_BITS, ExpiryQueue
 
 SLOT = 1 << SLOT_BITS
 
 
 def test_the_earliest_slot_comes_first_and_within_it_who_waited_longest() -> None:
-    agenda: Agenda[str, str] = Agenda(["one", "other"])
+    agenda: ExpiryQueue[str, str] = ExpiryQueue(["one", "other"])
     for when, owner, key in (
         (5 * SLOT, 0, "late"),
         (SLOT, 1, "a"),
@@ -22,7 +22,7 @@ def test_the_earliest_slot_comes_first_and_within_it_who_waited_longest() -> Non
 
 
 def test_due_is_when_the_earliest_slot_is_past() -> None:
-    agenda: Agenda[str, str] = Agenda(["one"])
+    agenda: ExpiryQueue[str, str] = ExpiryQueue(["one"])
     assert agenda.due == NO_TIME
     agenda.put(3 * SLOT + 7, 0, "k")
     assert agenda.due == 4 * SLOT
@@ -35,7 +35,7 @@ def test_due_is_when_the_earliest_slot_is_past() -> None:
 
 
 def test_what_comes_first_of_one_owner() -> None:
-    agenda: Agenda[str, str] = Agenda(["one", "other"])
+    agenda: ExpiryQueue[str, str] = ExpiryQueue(["one", "other"])
     for when, owner, key in ((0, 0, "a"), (2 * SLOT, 1, "b"), (SLOT, 1, "c"), (3 * SLOT, 0, "d")):
         agenda.put(when, owner, key)
     assert agenda.pop_of(1) == ((1, 1), "other", "c")
@@ -51,7 +51,7 @@ def test_what_comes_first_of_one_owner() -> None:
 
 
 def test_slots_emptied_again_and_again_take_no_room() -> None:
-    agenda: Agenda[str, str] = Agenda(["one"])
+    agenda: ExpiryQueue[str, str] = ExpiryQueue(["one"])
     agenda.put(0, 0, "first")
     for _ in range(1_000):
         agenda.put(5 * SLOT, 0, "k")

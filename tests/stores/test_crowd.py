@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from diana.stores.crowd import Crowd
+from diana.stores.crowd import KeyCountIndex
 
 
 @settings(max_examples=300, deadline=None, derandomize=True)
@@ -11,7 +11,7 @@ from diana.stores.crowd import Crowd
 def test_the_fullest_has_the_most_and_idle_ones_if_any_as_full_has(
     steps: list[tuple[int, int, bool]],
 ) -> None:
-    crowd = Crowd()
+    crowd = KeyCountIndex()
     places: dict[int, int] = {}
     for table, change, has_idle in steps:
         before = places.pop(table, 0)

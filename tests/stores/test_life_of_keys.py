@@ -11,10 +11,10 @@ import pytest
 from diana import Limiter
 from diana.core.charge import Charge
 from diana.core.contracts import Store
-from diana.core.limit import Limit, Places
-from diana.core.meter import Meter, meter_from_limit
+from diana.core.limit import ConcurrencyLimit, Limit
+from diana.core.meter import CounterSpec, meter_from_limit
 from diana.core.plugins import algorithms
-from diana.stores.memory.in_python import MemoryStore as InPython
+from diana.stores.memory.in_python import PythonMemoryStore as InPython
 from diana.stores.native import kernels
 from diana.stores.shared.store import SharedStore
 from diana.testing import FakeClock
@@ -34,9 +34,9 @@ def store(request: pytest.FixtureRequest) -> Iterator[Store]:
         if request.param == "memory in Python":
             yield InPython()
         elif request.param == "memory in C":
-            from diana.stores.memory.in_c import MemoryStore
+            from diana.stores.memory.in_c import CMemoryStore
 
-            yield MemoryStore()
+            yield CMemoryStore()
         else:
             if request.param == "zone in Python":
                 patch.setenv("DIANA_NATIVE", "0")
@@ -56,8 +56,8 @@ def let_others_pass(limiter: Limiter, clock: FakeClock) -> None:
         limiter.take(f"stranger {number}")
 
 
-def meter(code: str, rpu: int, unit_us: int = HOUR_US, **options: Any) -> Meter:
-    kind = Places if code == "C" else Limit
+def meter(code: str, rpu: int, unit_us: int = HOUR_US, **options: Any) -> CounterSpec:
+    kind = ConcurrencyLimit if code == "C" else Limit
     return meter_from_limit("calls", kind(rpu, unit_us), algorithms()[code], options)
 
 

@@ -12,9 +12,9 @@ from diana.core.charge import Charge
 from diana.core.contracts import Store
 from diana.core.errors import ReentrancyError
 from diana.core.limit import Limit
-from diana.core.meter import Meter, meter_from_limit
+from diana.core.meter import CounterSpec, meter_from_limit
 from diana.core.plugins import algorithms
-from diana.stores.memory.in_python import MemoryStore
+from diana.stores.memory.in_python import PythonMemoryStore
 from diana.stores.shared.python_zone import PythonZone
 from diana.stores.shared.zone_file import SMALLEST_SIZE, open_zone_file
 from diana.testing import FakeClock
@@ -26,7 +26,7 @@ CLOCK = FakeClock()
 @pytest.fixture(params=["memory", "zone"])
 def store(request: pytest.FixtureRequest) -> Iterator[Store]:
     if request.param == "memory":
-        yield MemoryStore()
+        yield PythonMemoryStore()
         return
     with zone_name() as name:
         yield PythonZone(open_zone_file(name, "python", SMALLEST_SIZE, PythonZone.lay_out))
@@ -35,7 +35,7 @@ def store(request: pytest.FixtureRequest) -> Iterator[Store]:
 class Interrupted:
     """Decides as the algorithm does, but a signal arrives in between, while the store's lock is held."""
 
-    def __init__(self, meter: Meter) -> None:
+    def __init__(self, meter: CounterSpec) -> None:
         self._decide = meter.decide
 
     def __call__(self, *arguments: Any) -> Any:
@@ -61,7 +61,7 @@ def handled() -> Iterator[list[Any]]:
     signal.signal(signal.SIGUSR1, previous)
 
 
-def meter_of_window() -> Meter:
+def meter_of_window() -> CounterSpec:
     return meter_from_limit("lock", Limit(10, 1_000_000), algorithms()["W"], {})
 
 
@@ -86,7 +86,7 @@ def test_a_call_that_interrupts_another_on_the_same_store_raises(
 
 
 def test_a_call_on_another_store_is_not_refused(store: Store, handled: list[Any]) -> None:
-    other, interrupted = MemoryStore(), meter_of_window()
+    other, interrupted = PythonMemoryStore(), meter_of_window()
     interrupted.decide = Interrupted(interrupted)
     handled.append(lambda: other.decide([Charge(meter_of_window(), "a", 1)], CLOCK())[0])
     assert store.decide([Charge(interrupted, "a", 1)], CLOCK())[0]

@@ -14,11 +14,11 @@ import pytest
 from diana import Limiter
 from diana.core.charge import Charge
 from diana.core.errors import KeyTypeError
-from diana.core.limit import Limit, holds_places
+from diana.core.limit import Limit, uses_slots
 from diana.core.meter import meter_from_limit
 from diana.core.plugins import algorithms
-from diana.stores.memory import MemoryStore, storable
-from diana.stores.memory.in_python import MemoryStore as InPython
+from diana.stores.memory import MemoryStore, bounded_key
+from diana.stores.memory.in_python import PythonMemoryStore as InPython
 from diana.testing import FakeClock, store_contract
 
 BEGIN_US = 1_700_000_000_000_000
@@ -31,7 +31,7 @@ def test_it_keeps_the_contract() -> None:
 
 def a_day(number: int, code: str) -> str:
     """A limit as this algorithm counts: so many a day, or so many at once."""
-    return f"{number} at once" if holds_places(algorithms()[code]) else f"{number}/day"
+    return f"{number} at once" if uses_slots(algorithms()[code]) else f"{number}/day"
 
 
 @pytest.mark.parametrize("code", algorithms())
@@ -143,7 +143,7 @@ def test_long_keys_are_kept_short_and_apart() -> None:
     assert limiter.take(long)
     assert not limiter.take(long)
     assert limiter.take(other)
-    kept = storable(long)
+    kept = bounded_key(long)
     assert isinstance(kept, bytes)
     assert limiter.take(kept.hex()), "a short key was mistaken for the digest of a long one"
     limiter.reset(long)

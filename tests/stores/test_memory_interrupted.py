@@ -13,9 +13,9 @@ import pytest
 
 from diana.core.charge import Charge
 from diana.core.limit import Limit
-from diana.core.meter import Meter, meter_from_limit
+from diana.core.meter import CounterSpec, meter_from_limit
 from diana.core.plugins import algorithms
-from diana.stores.memory.in_python import MemoryStore
+from diana.stores.memory.in_python import PythonMemoryStore
 
 BEGIN_US = 1_700_000_000_000_000
 SECOND_US = 1_000_000
@@ -67,11 +67,11 @@ def struck_at(step: int, action: Callable[[], object]) -> bool:
     return False
 
 
-def meter(name: str, code: str, rpu: int) -> Meter:
+def meter(name: str, code: str, rpu: int) -> CounterSpec:
     return meter_from_limit(name, Limit(rpu, SECOND_US), algorithms()[code], {})
 
 
-def in_order(store: MemoryStore) -> None:
+def in_order(store: PythonMemoryStore) -> None:
     """Every key stands in exactly one agenda, under the number of its table; the counts are true."""
     listed: Counter[tuple[str, Any]] = Counter()
     for agenda in (store._expiring, store._blocked):
@@ -87,9 +87,9 @@ def in_order(store: MemoryStore) -> None:
         assert table.place // 2 == len(table.states)
 
 
-def full() -> tuple[MemoryStore, int]:
+def full() -> tuple[PythonMemoryStore, int]:
     """At its bound, with keys that have expired, keys that are blocked, and a rule that is gone."""
-    store = MemoryStore(max_keys=6)
+    store = PythonMemoryStore(max_keys=6)
     now = BEGIN_US
     for number in range(4):
         store.decide([Charge(meter(f"gone {number}", "TB", 5), "k")], now)
@@ -102,17 +102,17 @@ def full() -> tuple[MemoryStore, int]:
 def actions() -> Iterator[Any]:
     wide, narrow = meter("wide", "SL", 9), meter("narrow", "TB", 3)
 
-    def bound(store: MemoryStore, now: int) -> object:
+    def bound(store: PythonMemoryStore, now: int) -> object:
         take = store.bind(wide, lambda: now)
         return [take(f"bound {number}") for number in range(9)]
 
-    def several(store: MemoryStore, now: int) -> object:
+    def several(store: PythonMemoryStore, now: int) -> object:
         return [
             store.decide([Charge(wide, f"{number}"), Charge(narrow, "k")], now)
             for number in range(9)
         ]
 
-    def forgotten(store: MemoryStore, now: int) -> object:
+    def forgotten(store: PythonMemoryStore, now: int) -> object:
         return [
             store.decide([Charge(narrow, "k")], now + hour * 3_600 * SECOND_US) for hour in range(4)
         ]
@@ -124,7 +124,7 @@ def actions() -> Iterator[Any]:
 
 @pytest.mark.parametrize("action", list(actions()))
 def test_struck_at_any_line_it_is_in_order_afterwards(
-    action: Callable[[MemoryStore, int], object],
+    action: Callable[[PythonMemoryStore, int], object],
 ) -> None:
     step = 0
     while True:
@@ -146,7 +146,7 @@ def test_struck_at_any_line_it_is_in_order_afterwards(
 def test_no_count_is_lost_when_a_table_is_struck_while_it_shrinks() -> None:
     some = meter_from_limit("shrinks", Limit(1, 86_400 * SECOND_US), algorithms()["TB"], {})
     for step in range(1, 12):
-        store = MemoryStore()
+        store = PythonMemoryStore()
         for number in range(1_100):
             store.decide([Charge(some, f"{number}")], BEGIN_US)
         table = store._tables[some.id]

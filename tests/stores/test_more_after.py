@@ -8,7 +8,7 @@ import pytest
 
 from diana import Guard, Request
 from diana.core.charge import Charge
-from diana.middleware.answer import Answers
+from diana.middleware.answer import ResponseBuilder
 from diana.sources.rules import rules_from_bytes
 from diana.stores.memory import MemoryStore
 from diana.testing import FakeClock
@@ -59,7 +59,7 @@ def test_the_header_of_an_allowed_response_says_when(algo: str, seconds: list[in
     )
     clock = FakeClock(BEGIN_US)
     guard = Guard(rules, MemoryStore(), clock=clock)
-    answers, told = Answers(rules), []
+    answers, told = ResponseBuilder(rules), []
     for gap in (0, 14, 3, 42):
         clock.advance(gap)
         fields = dict(answers.fields(guard.check(Request(peer="203.0.113.7"))))

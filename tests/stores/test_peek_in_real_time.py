@@ -8,7 +8,7 @@ import pytest
 
 from diana.core.charge import Charge
 from diana.core.limit import Limit
-from diana.core.meter import Meter, meter_from_limit
+from diana.core.meter import CounterSpec, meter_from_limit
 from diana.core.plugins import algorithms
 from diana.stores.memory import MemoryStore
 from diana.stores.shared.store import SharedStore
@@ -28,7 +28,7 @@ def store(request: pytest.FixtureRequest) -> Iterator[MemoryStore | SharedStore]
         zone.close()
 
 
-def meter(code: str, rpu: int) -> Meter:
+def meter(code: str, rpu: int) -> CounterSpec:
     return meter_from_limit(f"{code} {rpu}", Limit(rpu, HOUR_US), algorithms()[code], {})
 
 

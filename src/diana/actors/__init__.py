@@ -7,7 +7,7 @@ from collections.abc import Callable
 from difflib import get_close_matches
 from typing import NamedTuple, cast
 
-from diana.core.actor import Actor, Identity, Surroundings
+from diana.core.actor import Actor, Identity, RuleContext
 from diana.core.errors import ConfigError, shown
 from diana.core.key import key_from_parts, key_from_secret, key_from_value
 from diana.core.plugins import entries, plugin
@@ -27,7 +27,7 @@ class Spelled(NamedTuple):
     actor: Actor
 
 
-def actor_from_spelling(text: str, surroundings: Surroundings) -> Spelled:
+def actor_from_spelling(text: str, surroundings: RuleContext) -> Spelled:
     if " + " in text:
         parts = ", ".join(part.strip() for part in text.split(" + "))
         raise ConfigError(

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from diana.core.actor import Actor, Identity, Surroundings
+from diana.core.actor import Actor, Identity, RuleContext
 
 
-def _identity(argument: str, surroundings: Surroundings) -> Identity:
+def _account(argument: str, surroundings: RuleContext) -> Identity:
     return surroundings.account
 
 
 account = Actor(
-    _identity,
+    _account,
     secret=True,
     also_written=("actor",),
     same_everywhere=True,

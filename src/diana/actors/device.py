@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from diana.core.actor import Actor, Identity, Surroundings
+from diana.core.actor import Actor, Identity, RuleContext
 
 
-def _identity(argument: str, surroundings: Surroundings) -> Identity:
+def _device(argument: str, surroundings: RuleContext) -> Identity:
     return surroundings.device
 
 
 device = Actor(
-    _identity, secret=True, same_everywhere=True, reads_path=False, kinds=frozenset({"device"})
+    _device, secret=True, same_everywhere=True, reads_path=False, kinds=frozenset({"device"})
 )

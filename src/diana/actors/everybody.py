@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from diana.core.actor import Actor, Identity, Surroundings
+from diana.core.actor import Actor, Identity, RuleContext
 
 
-def _identity(argument: str, surroundings: Surroundings) -> Identity:
+def _identity(argument: str, surroundings: RuleContext) -> Identity:
     return lambda request: ""
 
 

@@ -5,13 +5,13 @@ Of `Authorization`, the scheme is in any case, and blanks around the credential 
 
 from __future__ import annotations
 
-from diana.core.actor import Actor, Identity, Surroundings
+from diana.core.actor import Actor, Identity, RuleContext
 from diana.core.request import checked_token
 
 CREDENTIALS = ("authorization", "proxy-authorization")
 
 
-def _identity(argument: str, surroundings: Surroundings) -> Identity:
+def _identity(argument: str, surroundings: RuleContext) -> Identity:
     name = checked_token(argument, "header X-Tenant").lower()
     if name in CREDENTIALS:
         return lambda request: _credential(request.header(name))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from diana.core.actor import Actor, Identity, Surroundings
+from diana.core.actor import Actor, Identity, RuleContext
 from diana.core.request import Request
 
 
-def _identity(argument: str, surroundings: Surroundings) -> Identity:
+def _identity(argument: str, surroundings: RuleContext) -> Identity:
     return _host
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from diana.core.actor import Actor, Identity, Surroundings
+from diana.core.actor import Actor, Identity, RuleContext
 from diana.core.address import LONGEST, address_from_text, client_of_request
 from diana.core.request import Request
 
 
-def _identity(argument: str, surroundings: Surroundings) -> Identity:
+def _identity(argument: str, surroundings: RuleContext) -> Identity:
     proxies = surroundings.proxies
     if not proxies.networks:
         return _peer

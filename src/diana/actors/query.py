@@ -6,10 +6,10 @@
 from __future__ import annotations
 
 from diana.actors.number import conversion_from_argument
-from diana.core.actor import Actor, Identity, Surroundings
+from diana.core.actor import Actor, Identity, RuleContext
 
 
-def _identity(argument: str, surroundings: Surroundings) -> Identity:
+def _identity(argument: str, surroundings: RuleContext) -> Identity:
     name, convert = conversion_from_argument(argument)
     return lambda request: convert(request.query_value(name))
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from diana.actors.number import conversion_from_argument
-from diana.core.actor import Actor, Identity, Surroundings
+from diana.core.actor import Actor, Identity, RuleContext
 from diana.core.errors import ConfigError
 
 
-def _identity(argument: str, surroundings: Surroundings) -> Identity:
+def _identity(argument: str, surroundings: RuleContext) -> Identity:
     captures = dict(surroundings.url.captures)
     name, convert = conversion_from_argument(argument)
     if name not in captures:

@@ -90,7 +90,7 @@ class LeakyBucket:
     promise = staticmethod(bucket.promise)
 
 
-class Queue(NamedTuple):
+class LeakyBucketOptions(NamedTuple):
     """What the options say, checked."""
 
     places: int
@@ -121,7 +121,7 @@ def _queue(
     nodelay: bool = False,
     delay: int | None = None,
     max_wait: str | None = None,
-) -> Queue:
+) -> LeakyBucketOptions:
     for option, value in (("burst", burst), ("delay", delay)):
         if value is not None and (value.__class__ is not int or not 0 <= value <= LARGEST_RPU):
             raise ConfigError(
@@ -140,7 +140,7 @@ def _queue(
         )
     max_wait_us = _max_wait_us(max_wait, burst)
     places = _places(limit, burst, delay or 0, max_wait_us)
-    return Queue(places, delay or 0, nodelay, burst, max_wait, max_wait_us)
+    return LeakyBucketOptions(places, delay or 0, nodelay, burst, max_wait, max_wait_us)
 
 
 def _max_wait_us(max_wait: str | None, burst: int | None) -> int | None:

@@ -11,11 +11,11 @@ from typing import Any, cast
 import click
 
 from diana.cli.output import say, styled
-from diana.core.contracts import Editable, Edition, Source
+from diana.core.contracts import Revision, Source, WritableSource
 from diana.core.errors import ConfigError, SourceError
 from diana.core.policy import Policy
 from diana.sources import is_url, open_source
-from diana.sources.document.difference import Change, difference
+from diana.sources.document.difference import RuleChange, difference
 from diana.sources.document.shed_difference import ShedChange, shed_difference
 from diana.sources.places.address import shown_url
 from diana.sources.places.file import FileSource
@@ -75,13 +75,13 @@ def _new_file(where: str) -> str:
     )
 
 
-def editable(source: Source, where: str) -> Editable:
+def editable(source: Source, where: str) -> WritableSource:
     if not hasattr(source, "publish"):
         raise click.ClickException(f"{place_of(source, where)} can only be read")
-    return cast("Editable", source)
+    return cast("WritableSource", source)
 
 
-def refuse_own_file(source: Source, seen: Edition | None, where: str) -> None:
+def refuse_own_file(source: Source, seen: Revision | None, where: str) -> None:
     """A node's own file holds settings, which a published document would wipe out."""
     settings = settings_in(seen.text) if seen and isinstance(source, FileSource) else []
     if settings:
@@ -91,14 +91,14 @@ def refuse_own_file(source: Source, seen: Edition | None, where: str) -> None:
         )
 
 
-def version_of(policy: Policy, edition: Edition) -> str:
+def version_of(policy: Policy, edition: Revision) -> str:
     """As verdicts show it; and what the centre calls it, if that is something else."""
     if edition.version == policy.version:
         return f"version {policy.version}"
     return f"version {policy.version} ({edition.version} there)"
 
 
-def there_now(source: Source) -> Edition | None:
+def there_now(source: Source) -> Revision | None:
     """What is there; None if nothing is, or no server answers: then why is shown, and publishing finds out which."""
     try:
         return source.load()
@@ -107,7 +107,7 @@ def there_now(source: Source) -> Edition | None:
         return None
 
 
-def policy_there(edition: Edition | None, where: str) -> Policy | None:
+def policy_there(edition: Revision | None, where: str) -> Policy | None:
     """The rules that are there; None if they are no rules."""
     if edition is None:
         return None
@@ -134,7 +134,7 @@ def count_of(policy: Policy) -> str:
 
 def say_difference(old: Policy | None, new: Policy) -> bool:
     """Whether there is one."""
-    changes: list[Change | ShedChange] = [*difference(old, new), *shed_difference(old, new)]
+    changes: list[RuleChange | ShedChange] = [*difference(old, new), *shed_difference(old, new)]
     for change in changes:
         say(styled(str(change), {"+": "green", "-": "red"}.get(change.sign, "yellow")))
     if not changes:

@@ -12,7 +12,7 @@ import click
 from diana.cli.connect import MISTAKE, WARNING, findings
 from diana.cli.output import echo_json, format_option, say, styled
 from diana.core.errors import ConfigError, SourceError
-from diana.sources.document.joined_files import Origin
+from diana.sources.document.joined_files import SourceMap
 from diana.sources.document.yaml_tree import LARGEST_BYTES
 from diana.sources.places.file import FileSource
 from diana.sources.rules import is_status_written, rules_from_bytes
@@ -85,7 +85,7 @@ def report_on(file: str, *, connect: bool = False) -> dict[str, Any]:
         report["rules"] = len(policy.rules)
         report["status"] = policy.settings.answer.status
         report["status_is_written"] = is_status_written(text)
-        origin = Origin(name, text)
+        origin = SourceMap(name, text)
         for warning in policy.warnings:
             spot = origin.spot(warning.place.line)
             report["warnings"].append(

@@ -182,11 +182,11 @@ def _info(server: Any) -> dict[str, str]:
     from diana.stores.redis.connection.budget import Budget
     from diana.stores.redis.connection.opening import CONNECT_SECONDS
     from diana.stores.redis.protocol.commands import command
-    from diana.stores.redis.protocol.failures import Refused
+    from diana.stores.redis.protocol.failures import ServerRefused
 
     try:
         text = server.exchange(command("INFO"), Budget(CONNECT_SECONDS))
-    except Refused:
+    except ServerRefused:
         return {}
     lines = text.decode("utf-8", "replace").splitlines()
     return {name: value for name, _, value in (line.partition(":") for line in lines)}
@@ -197,7 +197,7 @@ def _of_rights(where: str, address: Any, policy: Policy) -> Iterator[Finding]:
     from diana.stores.redis.connection.budget import Budget
     from diana.stores.redis.connection.opening import CONNECT_SECONDS
     from diana.stores.redis.connection.topology import find_server
-    from diana.stores.redis.protocol.failures import Failure, Refused
+    from diana.stores.redis.protocol.failures import Failure, ServerRefused
 
     refused: set[str] = set()
     for what, key, steps in _probes(policy):
@@ -205,7 +205,7 @@ def _of_rights(where: str, address: Any, policy: Policy) -> Iterator[Finding]:
             with find_server(address, key) as server:
                 said = server.exchange(steps, Budget(CONNECT_SECONDS))
             if what.startswith(DECISION) and not isinstance(said[1], list):
-                raise Refused(said[1].decode("utf-8", "replace"))
+                raise ServerRefused(said[1].decode("utf-8", "replace"))
         except Failure as failure:
             if what not in refused:
                 yield Finding(

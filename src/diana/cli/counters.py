@@ -12,7 +12,7 @@ import click
 from diana.actors import actor_from_spelling, key_from_written
 from diana.cli.known_rule import ELSE, OPTIONS, KnownRule, Terms, chosen_rule, rules_from_policy
 from diana.cli.store_argument import store_of_rule, store_url, words_from_arguments
-from diana.core.actor import Surroundings
+from diana.core.actor import RuleContext
 from diana.core.address import Proxies
 from diana.core.errors import ConfigError, StoreError
 from diana.core.key import key_from_parts
@@ -183,7 +183,7 @@ def key_of_values(actor: str, values: Sequence[str]) -> str:
         url = url_from_spelling(
             f"/{{{name.removesuffix(' as int')}}}" if word == "segment" else "/"
         )
-        spelled = actor_from_spelling(spelling, Surroundings(url, Proxies(), _nobody, _nobody))
+        spelled = actor_from_spelling(spelling, RuleContext(url, Proxies(), _nobody, _nobody))
         if spelled.actor.constant is not None:
             keys.append(spelled.key_from(spelled.actor.constant))
             continue

@@ -16,7 +16,7 @@ from diana.core.errors import ConfigError, StoreError
 from diana.core.request import Request
 from diana.core.verdict import Verdict
 from diana.guard import Guard
-from diana.middleware.answer import Answers, Denial
+from diana.middleware.answer import DenialResponse, ResponseBuilder
 from diana.middleware.identity import refuse_code
 from diana.middleware.wsgi import lines_from_fields
 
@@ -77,7 +77,7 @@ def demo(rules: Path | None, host: str, port: int) -> None:
 
 def page_behind(guard: Guard) -> type[BaseHTTPRequestHandler]:
     template = files("diana.cli").joinpath("demo.html").read_text(encoding="utf-8")
-    answers = Answers(guard.policy)
+    answers = ResponseBuilder(guard.policy)
 
     class Page(BaseHTTPRequestHandler):
         server_version = "diana-demo"
@@ -101,19 +101,19 @@ def page_behind(guard: Guard) -> type[BaseHTTPRequestHandler]:
     return Page
 
 
-def answer(answers: Answers, verdict: Verdict, template: str) -> Denial:
+def answer(answers: ResponseBuilder, verdict: Verdict, template: str) -> DenialResponse:
     """Diana's own answer, but where no body is configured, a page that explains."""
     if verdict:
         status, fields = 200, [(b"cache-control", b"no-store"), *answers.fields(verdict)]
     else:
         status, fields, body = answers.denial(verdict)
         if answers.has_words_for(verdict) or not body:
-            return Denial(status, fields, body)
+            return DenialResponse(status, fields, body)
         fields = [field for field in fields if not field[0].startswith(b"content-")]
     page = explained(verdict, template)
     fields.append((b"content-type", b"text/html; charset=utf-8"))
     fields.append((b"content-length", str(len(page)).encode()))
-    return Denial(status, fields, page)
+    return DenialResponse(status, fields, page)
 
 
 def explained(verdict: Verdict, template: str) -> bytes:

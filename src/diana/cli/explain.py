@@ -16,9 +16,9 @@ from diana.core.decision import Decision
 from diana.core.division import Share
 from diana.core.duration import SECOND_US
 from diana.core.errors import ConfigError
-from diana.core.limit import Places
-from diana.core.meter import Meter
-from diana.core.path import Reading, path_of_segments
+from diana.core.limit import ConcurrencyLimit
+from diana.core.meter import CounterSpec
+from diana.core.path import PathReading, path_of_segments
 from diana.core.policy import Policy
 from diana.core.request import Request, printable
 from diana.core.rule import Rule
@@ -136,7 +136,7 @@ def _is_in(rule: Rule, rules: tuple[Rule, ...]) -> bool:
     return any(rule is one for one in rules)
 
 
-def _json_of_rule(rule: Rule, meter: Meter, decision: Decision) -> dict[str, Any]:
+def _json_of_rule(rule: Rule, meter: CounterSpec, decision: Decision) -> dict[str, Any]:
     return {
         "name": rule.name,
         "line": _line_number(rule),
@@ -192,10 +192,10 @@ def drawn(guard: Guard, request: Request) -> Iterator[Line]:
 
 def _described(
     rule: Rule,
-    meter: Meter,
+    meter: CounterSpec,
     decision: Decision,
     request: Request,
-    readings: tuple[Reading, ...],
+    readings: tuple[PathReading, ...],
     share: Share,
 ) -> Iterator[Line]:
     covered = [path_of_segments(one) for one in readings if rule.url.covers_path(one)]
@@ -238,7 +238,7 @@ def _why(rule: Rule, decision: Decision) -> str:
     return ""
 
 
-def _why_limit(rule: Rule, meter: Meter) -> str:
+def _why_limit(rule: Rule, meter: CounterSpec) -> str:
     """Why it is not the number that stands first."""
     if any(meter is one.meter for one in rule.overrides.values()):
         return "an override"
@@ -250,9 +250,9 @@ def _why_limit(rule: Rule, meter: Meter) -> str:
     return "tier else"
 
 
-def _in_words(meter: Meter) -> str:
+def _in_words(meter: CounterSpec) -> str:
     limit, most = meter.limit, meter.params.limit
-    if isinstance(limit, Places):
+    if isinstance(limit, ConcurrencyLimit):
         return f"at most {most} at once; a place whose process died is free after {limit.unit_us / SECOND_US:g} s"
     if meter.denies_all:
         return "every request is denied"

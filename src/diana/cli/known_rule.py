@@ -13,7 +13,7 @@ import click
 from diana.core.duration import micros_from_spelling
 from diana.core.errors import ConfigError
 from diana.core.limit import Limit
-from diana.core.meter import AT_ONCE, Meter, meter_from_limit, unescaped
+from diana.core.meter import AT_ONCE, CounterSpec, meter_from_limit, unescaped
 from diana.core.plugins import algorithms
 from diana.core.policy import Policy
 from diana.core.rule import Rule
@@ -33,7 +33,7 @@ class Terms(NamedTuple):
     """As people write it."""
     most: int | None
     """The most that passes at once; None if it is not known."""
-    meter: Meter | None
+    meter: CounterSpec | None
     """None: it is known on the wire only."""
     wire: bytes | None = None
     """As the scripts take it; None: the meter says."""
@@ -43,7 +43,7 @@ class KnownRule(NamedTuple):
     name: str
     fields: Mapping[str, str]
     """By FIELDS, what tells it from other rules of its name."""
-    meter: Meter
+    meter: CounterSpec
     """Counts where the rule counts; if the rule is not from a file, its number is not the rule's."""
     own: Terms
     tiers: Mapping[str, Terms]
@@ -77,7 +77,7 @@ class KnownRule(NamedTuple):
         return terms if until_us is None or time.time() * 1_000_000 < until_us else None
 
 
-def terms_of_meter(meter: Meter) -> Terms:
+def terms_of_meter(meter: CounterSpec) -> Terms:
     burst = meter.options.get("burst")
     limit = str(meter.limit) if burst is None else f"{meter.limit}, burst {burst}"
     return Terms(limit, meter.params.limit, meter)
@@ -123,7 +123,7 @@ def rule_from_store(
         meter = meter_from_limit("", Limit(1, unit_us), algorithms()[code], given)
     except ConfigError:
         return None
-    own = Meter(id, meter.limit, meter.algorithm, meter.params, given)
+    own = CounterSpec(id, meter.limit, meter.algorithm, meter.params, given)
     fields = {
         **dict.fromkeys(FIELDS, ""), "unit": unit, "actor": actor, "algo": code, "scope": scope,
         "options": ", ".join(f"{key} {value}" for key, value in given.items()),

@@ -28,7 +28,7 @@ from diana.stores.redis.protocol.commands import acquire, call_script, command
 from diana.stores.redis.protocol.failures import Failure
 from diana.stores.redis.protocol.script import scripts, wire_limit
 from diana.stores.redis.protocol.server_clock import ServerClock
-from diana.stores.redis.protocol.wire import Plans
+from diana.stores.redis.protocol.wire import CounterEncoder
 from diana.stores.redis.url import NAMESPACE, address_from_url
 
 SCAN_SECONDS = 5.0
@@ -41,7 +41,7 @@ class RedisCounters:
         self._address = address_from_url(url)
         self.namespace = namespace or self._address.namespace or NAMESPACE
         self.where = f"namespace {self.namespace!r} of {shown_url(url)}"
-        self._plans = Plans(lambda _, __: None)
+        self._plans = CounterEncoder(lambda _, __: None)
 
     def published(self) -> list[KnownRule]:
         limits, facts = self._texts(limit_key), self._texts(rule_key)

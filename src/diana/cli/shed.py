@@ -10,7 +10,7 @@ import click
 
 from diana.cli.output import echo_json, echo_json_line, format_option, say, styled
 from diana.core.errors import ConfigError
-from diana.core.shed import ShedLine
+from diana.core.shed import ShedSettings
 from diana.shedding.gauge import GaugeState
 from diana.shedding.shedding import Shedding
 from diana.sources.rules import load_rules
@@ -58,7 +58,7 @@ def shed(file: Path, watch: bool, count: int | None, form: str) -> None:
         pass
 
 
-def _show(factors: list[tuple[ShedLine, GaugeState]], form: str, watch: bool) -> None:
+def _show(factors: list[tuple[ShedSettings, GaugeState]], form: str, watch: bool) -> None:
     rejects = max((state.reject for line, state in factors if not line.kind.of_process), default=0)
     if form == "json":
         found = {"reject": rejects, "factors": [_json(line, state) for line, state in factors]}
@@ -71,13 +71,13 @@ def _show(factors: list[tuple[ShedLine, GaugeState]], form: str, watch: bool) ->
     say(styled(f"rejecting {rejects} % of requests", "red" if rejects else "green"))
 
 
-def _json(line: ShedLine, state: GaugeState) -> dict[str, object]:
+def _json(line: ShedSettings, state: GaugeState) -> dict[str, object]:
     if line.kind.of_process:
         return {"factor": state.factor, "of_process": True}
     return {**state._asdict(), "unit": state.unit.strip(), "of_process": False}
 
 
-def _text(line: ShedLine, state: GaugeState) -> str:
+def _text(line: ShedSettings, state: GaugeState) -> str:
     name = f"{state.factor:<15}"
     if line.kind.of_process:
         return f"{name} of each serving process; not measured here"

@@ -8,7 +8,7 @@ import click
 
 from diana.cli.counters import Look
 from diana.cli.known_rule import KnownRule, Terms
-from diana.core.meter import Meter, countable
+from diana.core.meter import CounterSpec, countable
 from diana.core.terms import Override
 
 NO_RULES = "a zone holds counts and no limits; add --rules FILE, the rules file of the processes that use it"
@@ -63,7 +63,7 @@ def open_zone(name: str) -> Any:
     return SharedStore(name, kind=header.kind)
 
 
-def _meter(terms: Terms) -> Meter:
+def _meter(terms: Terms) -> CounterSpec:
     if terms.meter is None:
         raise click.UsageError(NO_RULES)
     return terms.meter

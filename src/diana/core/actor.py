@@ -19,7 +19,7 @@ CODE = "code"
 """In `identity`, in place of an actor: the application's code finds it."""
 
 
-class Surroundings(NamedTuple):
+class RuleContext(NamedTuple):
     """What an actor may know of the rule it stands in."""
 
     url: Url
@@ -49,7 +49,7 @@ class Actor(NamedTuple):
     The defaults suit an actor of which nothing is known; those that come with Diana say more, and cost less for it.
     """
 
-    identity: Callable[[str, Surroundings], Identity]
+    identity: Callable[[str, RuleContext], Identity]
     """Check what can be checked at load (ConfigError); look up per request what it returns."""
     argument: str | None = None
     """What stands behind the word, for messages: `NAME`; None if nothing does."""

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from diana.core.charge import Charges
     from diana.core.decision import Decision
     from diana.core.limit import Limit
-    from diana.core.meter import Meter
+    from diana.core.meter import CounterSpec
     from diana.core.request import Request
     from diana.core.verdict import Verdict
 
@@ -138,7 +138,7 @@ class ChargingAhead(Protocol):
         """The `at` of a refund, for a charge that was admitted at `now` with this outcome."""
 
 
-class Placing(ChargingAhead, Protocol):
+class ConcurrencyAlgorithm(ChargingAhead, Protocol):
     """An algorithm of which each admitted charge takes a place, and gives it back when done: so many at once.
 
     Its limit is a `Places`: `rpu` places, and `unit_us` is for how long one is held that is neither given back nor renewed. A denial's
@@ -156,7 +156,7 @@ class Placing(ChargingAhead, Protocol):
         """Hold the place of `at` from now on. The next state and the place's moment from now on; 0 if it has run off, and all are taken."""
 
 
-class PlacingInLua(LogInLua, Placing, Protocol):
+class PlacingInLua(LogInLua, ConcurrencyAlgorithm, Protocol):
     """Renewing in Lua; without it, a renewal reads the state whole."""
 
     lua_renew: str
@@ -198,7 +198,7 @@ class Store(Protocol):
     shared: bool
     """Others reach the same counters, so a limit needs a name of its own."""
 
-    def bind(self, meter: Meter, clock: Clock | None = None) -> Take:
+    def bind(self, meter: CounterSpec, clock: Clock | None = None) -> Take:
         """The fast lane for one limit: whatever can be computed before the first request is computed here."""
 
     def decide(self, charges: Charges, now: int | None = None) -> list[Decision]:
@@ -216,7 +216,7 @@ class Store(Protocol):
         A store that gives degraded decisions has a `refund_here` beside it, for those.
         """
 
-    def reset(self, meter: Meter, key: str) -> None:
+    def reset(self, meter: CounterSpec, key: str) -> None:
         """Forget the key."""
 
     def close(self) -> None:
@@ -229,10 +229,10 @@ class RenewingStore(Protocol):
     Without `renew` a place is renewed by giving it back and taking one; without `bind_refund` it is given back by `refund`.
     """
 
-    def bind_refund(self, meter: Meter, clock: Clock | None = None) -> GiveBack:
+    def bind_refund(self, meter: CounterSpec, clock: Clock | None = None) -> GiveBack:
         """The fast lane for giving back places of one limit."""
 
-    def renew(self, charge: tuple[Meter, str, int], at: int, now: int | None = None) -> int:
+    def renew(self, charge: tuple[CounterSpec, str, int], at: int, now: int | None = None) -> int:
         """Hold the place that was taken at `at` from now on; gives its moment from now on, or 0 if it has run off, and all are taken."""
 
 
@@ -275,14 +275,16 @@ class FleetStore(Protocol):
         """Take back degraded charges, which the store knows nothing of."""
 
     def release(
-        self, places: Sequence[tuple[tuple[Meter, str, int], int, bool]], now: int | None = None
+        self,
+        places: Sequence[tuple[tuple[CounterSpec, str, int], int, bool]],
+        now: int | None = None,
     ) -> list[Any]:
         """Give places back, all side by side: (charge, moment, degraded) of each. Gives those that could not be, for another try."""
 
 
 T = TypeVar("T")
 
-Swap = tuple[str, Numbers | None, Numbers]
+StateSwap = tuple[str, Numbers | None, Numbers]
 """A key, its state before, and its state afterwards."""
 
 
@@ -292,20 +294,23 @@ class Zone(Store, Protocol):
     node: str
     """What it is called among the nodes."""
 
-    def check_meter(self, meter: Meter) -> None:
+    def check_meter(self, meter: CounterSpec) -> None:
         """ConfigError if what this limit has to remember does not fit. Asked when rules are loaded."""
 
     def now_us(self) -> int:
         """Its time: the same for all processes, and never set while one of them uses it."""
 
-    def read(self, meter: Meter, keys: Sequence[str]) -> list[Numbers | None]:
+    def read(self, meter: CounterSpec, keys: Sequence[str]) -> list[Numbers | None]:
         """States as they stand there."""
 
-    def swap(self, meter: Meter, swaps: Sequence[Swap], lasts_us: int) -> bool:
+    def swap(self, meter: CounterSpec, swaps: Sequence[StateSwap], lasts_us: int) -> bool:
         """Write others, if all of them still are what they were; they may be forgotten after that time."""
 
     def change(
-        self, meter: Meter, key: str, act: Callable[[Numbers | None], tuple[Numbers | None, T]]
+        self,
+        meter: CounterSpec,
+        key: str,
+        act: Callable[[Numbers | None], tuple[Numbers | None, T]],
     ) -> T:
         """`act` gives another state, or the same; and may be called again, if another process was faster."""
 
@@ -323,7 +328,7 @@ class AsyncTake(Protocol):
 class AsyncStore(Protocol):
     """The same for coroutines. A store that would block has one as its attribute `asynchronous`; the others are called as they are."""
 
-    def bind(self, meter: Meter, clock: Clock | None = None) -> AsyncTake: ...
+    def bind(self, meter: CounterSpec, clock: Clock | None = None) -> AsyncTake: ...
 
     async def decide(self, charges: Charges, now: int | None = None) -> list[Decision]: ...
 
@@ -331,12 +336,12 @@ class AsyncStore(Protocol):
 
     async def refund(self, charges: Charges, at: int, now: int | None = None) -> None: ...
 
-    async def reset(self, meter: Meter, key: str) -> None: ...
+    async def reset(self, meter: CounterSpec, key: str) -> None: ...
 
     async def close(self) -> None: ...
 
 
-class Edition(NamedTuple):
+class Revision(NamedTuple):
     """What a source holds at some moment."""
 
     text: bytes
@@ -350,26 +355,26 @@ class Source(Protocol):
     By URL: an entry point in `diana.sources` named like the scheme, with `from_url(url)` and, if it can, `check_url(url)`.
     """
 
-    def load(self) -> Edition:
+    def load(self) -> Revision:
         """What is there now. SourceError if nobody answers within a few seconds, or if there is nothing."""
 
-    def watch(self, known: Edition) -> Iterator[Edition]:
+    def watch(self, known: Revision) -> Iterator[Revision]:
         """Every later edition, each within 2 s of being published; blocks between them. SourceError when the connection is lost."""
 
     def close(self) -> None:
         """Called from another thread: end a watch."""
 
 
-class Editable(Protocol):
+class WritableSource(Protocol):
     """A source that can be written to, too: for `diana push` and `rollback`.
 
     It may have a `place`: what to call it before operators, without secrets, such as `redis://host:6379, key diana:rules`.
     """
 
-    def publish(self, text: bytes, seen: Edition | None) -> Edition:
+    def publish(self, text: bytes, seen: Revision | None) -> Revision:
         """Replace `seen` (None: nothing was there) and keep it as the previous edition. SourceError if something else is there by now."""
 
-    def previous(self) -> Edition:
+    def previous(self) -> Revision:
         """What `publish` replaced last. SourceError if there is none."""
 
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from diana.core.errors import ConfigError
 from diana.core.limit import Limit
-from diana.core.meter import Family, Meter, Terms, params_of_tiers
+from diana.core.meter import CounterGroup, CounterSpec, LimitWithOptions, params_of_tiers
 
 MOST_SHARES = 10_000
 """Meters whose share is remembered."""
@@ -39,9 +39,9 @@ class Shares:
 
     def __init__(self, share: Share) -> None:
         self.share = share
-        self._meters: dict[tuple[Meter, Share], Meter] = {}
+        self._meters: dict[tuple[CounterSpec, Share], CounterSpec] = {}
 
-    def of(self, meter: Meter) -> Meter:
+    def of(self, meter: CounterSpec) -> CounterSpec:
         """The same counter under the numbers of this node."""
         place = (meter, self.share)
         known = self._meters.get(place)
@@ -52,7 +52,7 @@ class Shares:
         return known
 
 
-def divided(meter: Meter, nodes: int, weight: int = 1) -> Meter:
+def divided(meter: CounterSpec, nodes: int, weight: int = 1) -> CounterSpec:
     """The same counter with a share of the limit. An algorithm that knows better than to divide the count has a `share`."""
     common = gcd(nodes, weight)
     nodes, weight = nodes // common, weight // common
@@ -66,16 +66,16 @@ def divided(meter: Meter, nodes: int, weight: int = 1) -> Meter:
     else:
         share = _divided(meter, nodes, weight)
     if family is not None:
-        share.family = Family(family.deny_memory_us)
+        share.family = CounterGroup(family.deny_memory_us)
         for limit, options in family.extremes:
-            alone = Meter(meter.id, limit, meter.algorithm, meter.params, options)
+            alone = CounterSpec(meter.id, limit, meter.algorithm, meter.params, options)
             share.family.include(_divided(alone, nodes, weight))
     return share
 
 
 def _share_of_tier(
-    meter: Meter, tiers: Sequence[Terms], place: int, nodes: int, weight: int
-) -> Meter:
+    meter: CounterSpec, tiers: Sequence[LimitWithOptions], place: int, nodes: int, weight: int
+) -> CounterSpec:
     """The share of one tier, in one scale with those of the others."""
     algorithm = meter.algorithm
     share = getattr(algorithm, "share", None)
@@ -87,10 +87,10 @@ def _share_of_tier(
     except ConfigError:
         return _divided(meter, nodes, weight)
     limit, options = shares[place]
-    return Meter(meter.id, limit, algorithm, params[place], options, meter.when_down)
+    return CounterSpec(meter.id, limit, algorithm, params[place], options, meter.when_down)
 
 
-def _divided(meter: Meter, nodes: int, weight: int) -> Meter:
+def _divided(meter: CounterSpec, nodes: int, weight: int) -> CounterSpec:
     algorithm = meter.algorithm
     share = getattr(algorithm, "share", None)
     limit, options = _share_of_count(meter.limit, nodes, weight), dict(meter.options)
@@ -105,7 +105,7 @@ def _divided(meter: Meter, nodes: int, weight: int) -> Meter:
         params = algorithm.params(limit)
     # A bucket's level is converted to another rate; a window of another length is another counter.
     id = meter.id if share or limit.unit_us == meter.limit.unit_us else f"{meter.id}|{limit}"
-    return Meter(id, limit, algorithm, params, options, meter.when_down)
+    return CounterSpec(id, limit, algorithm, params, options, meter.when_down)
 
 
 def _parts(nodes: int, weight: int) -> tuple[int, ...]:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from diana.core.address import Proxies
 from diana.core.errors import ConfigError
-from diana.core.rule import Place
+from diana.core.rule import FilePosition
 
 Message = MutableMapping[str, Any]
 App = Callable[
@@ -57,13 +57,13 @@ class Filter(NamedTuple):
     """What `make` returns is called with the gateway's GatewayWorkers, too."""
 
 
-class FilterLine(NamedTuple):
+class FilterSettings(NamedTuple):
     """One filter of a rules file, ready to be wrapped around an app."""
 
     name: str
     options: Mapping[str, Any]
     wrap: Wrap
-    place: Place | None = None
+    place: FilePosition | None = None
     takes_workers: bool = False
 
     def around(self, app: App, workers: GatewayWorkers = ALONE) -> App:
@@ -81,6 +81,6 @@ def made(
     kind: Filter,
     options: Mapping[str, Any],
     proxies: Proxies,
-    place: Place | None = None,
-) -> FilterLine:
-    return FilterLine(name, options, kind.make(proxies, **options), place, kind.takes_workers)
+    place: FilePosition | None = None,
+) -> FilterSettings:
+    return FilterSettings(name, options, kind.make(proxies, **options), place, kind.takes_workers)

@@ -31,7 +31,7 @@ class Limit(NamedTuple):
         return f"{self.rpu}/{spelling_from_micros(self.unit_us)}"
 
 
-class Places(Limit):
+class ConcurrencyLimit(Limit):
     """`rpu` at once: places that are taken and given back. `unit_us` is how long one is held whose process may have died."""
 
     __slots__ = ()
@@ -71,7 +71,7 @@ def checked_limit(rpu: int, unit_us: int) -> Limit:
     return Limit(rpu, unit_us)
 
 
-def checked_places(most: int, hold_us: int) -> Places:
+def checked_places(most: int, hold_us: int) -> ConcurrencyLimit:
     if not 1 <= most <= LARGEST_RPU:
         raise ConfigError(f"{shown(most)} at once; write a whole number from 1", path="most")
     if hold_us < SHORTEST_HOLD_US:
@@ -80,9 +80,9 @@ def checked_places(most: int, hold_us: int) -> Places:
             f"{spelling_from_micros(SHORTEST_HOLD_US)}",
             path="hold",
         )
-    return Places(most, hold_us)
+    return ConcurrencyLimit(most, hold_us)
 
 
-def holds_places(algorithm: object) -> bool:
+def uses_slots(algorithm: object) -> bool:
     """Whether what it admits takes a place, and gives it back when done."""
     return bool(getattr(algorithm, "holds_places", False))

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from diana.core.limit import holds_places
-from diana.core.meter import Meter
-from diana.core.path import Reading
+from diana.core.limit import uses_slots
+from diana.core.meter import CounterSpec
+from diana.core.path import PathReading
 from diana.core.rule import Rule
 
 MOST_PICKED = 64
@@ -21,7 +21,7 @@ LEASED = "leased"
 _NONE: frozenset[str] = frozenset()
 
 
-class Announcement(NamedTuple):
+class QuotaHeaders(NamedTuple):
     """What header lines say of the enforced rules, whatever those decide."""
 
     policy: tuple[bytes, bytes]
@@ -34,7 +34,7 @@ class Announcement(NamedTuple):
     """Of each, whether it is so many at once: then no time is told. None: none of them is."""
 
 
-class Match:
+class MatchedRules:
     """Rules in the order in which they are asked. One and the same for all paths that the same rules cover.
 
     `local`, `leased` and `shared` are the places of the enforced rules by the store that counts for them, `shadows` those of the others.
@@ -65,7 +65,7 @@ class Match:
     )
 
     def __init__(
-        self, rules: tuple[Rule, ...], readings: tuple[Reading, ...] | None = None
+        self, rules: tuple[Rule, ...], readings: tuple[PathReading, ...] | None = None
     ) -> None:
         self.rules = rules
         self.readings = readings
@@ -95,18 +95,18 @@ class Match:
         """A rule's own limit is 0."""
         self.by_outcome = any(rule.charge_on is not None for rule in rules)
         """Some charge by the answer's status."""
-        self.holds = any(holds_places(rule.meter.algorithm) for rule in rules)
+        self.holds = any(uses_slots(rule.meter.algorithm) for rule in rules)
         """What some of them admit takes a place, to be given back."""
         kinds = sum(map(bool, (self.local, self.leased, self.shared)))
         self.one_call = not self.shadows and kinds <= 1
         """One question to one store answers for all of them."""
         self.kinds: frozenset[str] = _NONE
         """Identities that code may have to find for them."""
-        self.announcement: Announcement | None = None
+        self.announcement: QuotaHeaders | None = None
         """Written by the first answer."""
-        self.announcements: dict[tuple[Meter, ...], Announcement] = {}
+        self.announcements: dict[tuple[CounterSpec, ...], QuotaHeaders] = {}
         """Those under other numbers than the rules' own."""
-        self._picked: dict[tuple[int, ...], Match] | None = None
+        self._picked: dict[tuple[int, ...], MatchedRules] | None = None
         for rule in rules:
             if not rule.kinds <= self.kinds:
                 self.kinds |= rule.kinds
@@ -117,13 +117,13 @@ class Match:
     def __len__(self) -> int:
         return len(self.rules)
 
-    def pick(self, places: tuple[int, ...]) -> Match:
+    def pick(self, places: tuple[int, ...]) -> MatchedRules:
         """The rules at these places, which may skip some and repeat others."""
         if self._picked is None:
             self._picked = {}
         known = self._picked.get(places)
         if known is None:
-            known = Match(tuple(self.rules[place] for place in places))
+            known = MatchedRules(tuple(self.rules[place] for place in places))
             known.repeats = len(set(places)) < len(places)
             if len(self._picked) < MOST_PICKED:
                 self._picked[places] = known

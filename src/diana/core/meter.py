@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from diana.core.contracts import Algorithm, Decide, Params
 from diana.core.duration import spelling_from_micros
 from diana.core.errors import ConfigError
-from diana.core.limit import Limit, Places, holds_places
+from diana.core.limit import ConcurrencyLimit, Limit, uses_slots
 from diana.core.zero import ZeroParams, params_of_limit
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ AT_ONCE = "at once"
 """Where other counters have their unit."""
 
 
-class Meter:
+class CounterSpec:
     """Charges with the same `id` and key meet in one counter.
 
     The id holds what a counter's state depends on: the name, the algorithm, the unit, and options such as `slices`. It does
@@ -48,7 +48,7 @@ class Meter:
         params: Params,
         options: Mapping[str, Any],
         when_down: str = "local",
-        family: Family | None = None,
+        family: CounterGroup | None = None,
     ) -> None:
         self.id = id
         self.limit = limit
@@ -71,29 +71,29 @@ class Meter:
         return f"Meter({self.id!r}, {self.limit})"
 
 
-class Family:
+class CounterGroup:
     """The meters that count in one rule's counters: its tiers, its overrides."""
 
     __slots__ = ("_lowest", "_widest", "deny_memory_us", "first", "longest", "tiers")
 
     def __init__(self, deny_memory_us: int | None = None) -> None:
-        self.tiers: tuple[Terms, ...] = ()
+        self.tiers: tuple[LimitWithOptions, ...] = ()
         """All that one and the same key may be asked under, in any order; empty if it is always the same."""
         self.deny_memory_us = deny_memory_us
         """For how long a denial may be remembered elsewhere than in the counter; None: as long as the counter itself says so."""
-        self.first: Meter | None = None
+        self.first: CounterSpec | None = None
         """The one that others are told of."""
-        self.longest: Meter | None = None
+        self.longest: CounterSpec | None = None
         """By which a counter is forgotten: as slow as the slowest of them, as large as the largest."""
-        self._lowest: Terms | None = None
-        self._widest: Terms | None = None
+        self._lowest: LimitWithOptions | None = None
+        self._widest: LimitWithOptions | None = None
 
     @property
-    def extremes(self) -> tuple[Terms, ...]:
+    def extremes(self) -> tuple[LimitWithOptions, ...]:
         """The slowest and the largest of them."""
         return tuple(terms for terms in (self._lowest, self._widest) if terms is not None)
 
-    def include(self, meter: Meter) -> None:
+    def include(self, meter: CounterSpec) -> None:
         """One more. A key may be forgotten only when it is as good as never seen to each of them. A limit of 0 reads and writes no key."""
         if meter.denies_all:
             return
@@ -111,21 +111,21 @@ class Family:
                 ConfigError
             ):  # too far apart to be counted in one scale: the slowest alone comes close
                 params = meter.algorithm.params(lowest[0], **lowest[1])
-            self.longest = Meter(meter.id, lowest[0], meter.algorithm, params, lowest[1])
+            self.longest = CounterSpec(meter.id, lowest[0], meter.algorithm, params, lowest[1])
         self._lowest, self._widest = lowest, widest
 
 
-Terms = tuple[Limit, Mapping[str, Any]]
+LimitWithOptions = tuple[Limit, Mapping[str, Any]]
 """A limit and an algorithm's options."""
 
 
-def _size(terms: Terms) -> int:
+def _size(terms: LimitWithOptions) -> int:
     limit, options = terms
     burst: int | None = options.get("burst")
     return limit.rpu if burst is None else burst
 
 
-def params_of_tiers(algorithm: Algorithm, tiers: Sequence[Terms]) -> list[Params]:
+def params_of_tiers(algorithm: Algorithm, tiers: Sequence[LimitWithOptions]) -> list[Params]:
     """Of limits that one and the same counter may be asked under, in any order."""
     together = getattr(algorithm, "params_of_tiers", None)
     counted = [terms for terms in tiers if terms[0].rpu]
@@ -141,7 +141,7 @@ def meter_from_limit(
     algorithm: Algorithm,
     options: Mapping[str, Any],
     when_down: str = "local",
-) -> Meter:
+) -> CounterSpec:
     """Check the options and compute everything that can be computed before the first request."""
     for option in options:
         if option not in algorithm.options:
@@ -149,20 +149,20 @@ def meter_from_limit(
     given = {option: value for option, value in options.items() if value is not None}
     params = params_of_limit(algorithm, limit, given)
     unit = spelling_from_micros(limit.unit_us)
-    if holds_places(algorithm):
+    if uses_slots(algorithm):
         # For how long a place is held is no part of it: editing that keeps who is inside.
-        limit, unit = Places(*limit), AT_ONCE
+        limit, unit = ConcurrencyLimit(*limit), AT_ONCE
     parts = [name, algorithm.code, unit]
     parts += [f"{option}={getattr(params, option)}" for option in algorithm.identity]
-    return Meter("|".join(parts), limit, algorithm, params, given, when_down)
+    return CounterSpec("|".join(parts), limit, algorithm, params, given, when_down)
 
 
-def countable(meter: Meter) -> Meter:
+def countable(meter: CounterSpec) -> CounterSpec:
     """One that a store can be asked about: of a limit of 0, one on the same counter, for `reset`."""
     if not isinstance(meter.params, ZeroParams):
         return meter
     limit = Limit(1, meter.limit.unit_us)
-    return Meter(meter.id, limit, meter.algorithm, meter.params.like, {}, meter.when_down)
+    return CounterSpec(meter.id, limit, meter.algorithm, meter.params.like, {}, meter.when_down)
 
 
 def escaped(part: str) -> str:

@@ -9,24 +9,26 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from diana.core.path import Reading, path_of_segments, readings_of_path, segments_of_path
+from diana.core.path import PathReading, path_of_segments, readings_of_path, segments_of_path
 
 
 class Readings(NamedTuple):
-    sent: tuple[Reading, ...]
+    sent: tuple[PathReading, ...]
     """What the client may have meant: as it was sent, and without the mounts it was sent under."""
-    added: tuple[Reading, ...] = ()
+    added: tuple[PathReading, ...] = ()
     """The same under the mounts it was not sent under: rules may be written for that."""
 
     @property
-    def all(self) -> tuple[Reading, ...]:
+    def all(self) -> tuple[PathReading, ...]:
         return self.sent + self.added
 
 
-def readings_under_mounts(path: str, mount: str, mounts: tuple[Reading, ...]) -> Readings | None:
+def readings_under_mounts(
+    path: str, mount: str, mounts: tuple[PathReading, ...]
+) -> Readings | None:
     """All readings of a path, of an application mounted at `mount`, behind others that mount it at any of `mounts`."""
     prefixes = tuple(filter(None, (segments_of_path(mount), *mounts)))
-    sent: dict[Reading, None] = {}
+    sent: dict[PathReading, None] = {}
     # Before the path is read, too: `/a/b/../login` is `/../login` behind a mount at /a/b.
     for text in (path, *_without(path, (mount, *map(path_of_segments, mounts)))):
         readings = readings_of_path(text)

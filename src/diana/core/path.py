@@ -25,7 +25,7 @@ import re
 from collections.abc import Iterable, Iterator
 from urllib.parse import unquote
 
-Reading = tuple[str, ...]
+PathReading = tuple[str, ...]
 
 MOST_READINGS = 64
 MOST_WORK = 4_096
@@ -52,7 +52,7 @@ _BARE_PARAMETERS = re.compile(r";[^/]*")
 _BETWEEN_WORDS = re.compile(f"[/\\\\;\\x00-\\x1F\\x7F{_SLASH}{_BACKSLASH}{_SEMICOLON}]")
 
 
-def segments_of_path(path: str) -> Reading:
+def segments_of_path(path: str) -> PathReading:
     """The canonical reading: `/a//b/../c/` is ("a", "c")."""
     if _PLAIN.fullmatch(path):
         return tuple(path[1:].split("/"))
@@ -62,7 +62,7 @@ def segments_of_path(path: str) -> Reading:
     return next(_resolutions(text))
 
 
-def readings_of_path(path: str) -> tuple[Reading, ...] | None:
+def readings_of_path(path: str) -> tuple[PathReading, ...] | None:
     """Every reading, the canonical one first; None if they are too many."""
     if _PLAIN.fullmatch(path):
         return (tuple(path[1:].split("/")),)
@@ -85,7 +85,7 @@ def words_of_path(path: str) -> frozenset[str]:
     return frozenset(_BETWEEN_WORDS.split(text))
 
 
-def path_of_segments(segments: Reading) -> str:
+def path_of_segments(segments: PathReading) -> str:
     """One path for one reading: a slash within a segment is encoded, and so is what would look like one."""
     path = "/" + "/".join(segments)
     if "%" not in path and path.count("/") <= max(1, len(segments)):
@@ -140,7 +140,7 @@ def _controls(text: str) -> Iterator[str]:
     yield text
 
 
-def _resolutions(text: str) -> Iterator[Reading]:
+def _resolutions(text: str) -> Iterator[PathReading]:
     """What dot segments and empty ones may mean."""
     spelled = text.replace(_DOT, ".")
     for resolve, source in ((_resolve, spelled), (_resolve, text), (list, spelled)):
@@ -164,7 +164,7 @@ def _resolve(segments: list[str]) -> list[str]:
     return resolved
 
 
-def _reading(segments: Iterable[str]) -> Reading:
+def _reading(segments: Iterable[str]) -> PathReading:
     return tuple(
         segment.replace(_SLASH, "/").replace(_DOT, ".") if _RESERVED.search(segment) else segment
         for segment in segments

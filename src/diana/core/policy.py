@@ -10,18 +10,18 @@ from typing import Any, NamedTuple
 from diana.core.actor import CODE
 from diana.core.address import Proxies
 from diana.core.errors import ConfigError, shown
-from diana.core.filter import FilterLine
+from diana.core.filter import FilterSettings
 from diana.core.lease import LeaseTerms
-from diana.core.limit import holds_places
-from diana.core.match import Match
+from diana.core.limit import uses_slots
+from diana.core.match import MatchedRules
 from diana.core.mount import Readings, readings_under_mounts
-from diana.core.path import Reading, path_of_segments, readings_of_path, words_of_path
+from diana.core.path import PathReading, path_of_segments, readings_of_path, words_of_path
 from diana.core.request import Request, printable
-from diana.core.rule import Body, Place, Rule
+from diana.core.rule import Body, FilePosition, Rule
 from diana.core.rule_facts import add_facts
 from diana.core.rule_names import labelled, rule_named
-from diana.core.shed import ShedLine
-from diana.core.terms import Functions, why_left_alone
+from diana.core.shed import ShedSettings
+from diana.core.terms import Functions, skip_reason
 from diana.core.tree import SegmentTree
 from diana.core.url import Url
 
@@ -35,7 +35,7 @@ MOST_MATCHES = 4_096
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ResponseSettings:
     """What a denied client gets."""
 
     status: int = 503
@@ -69,11 +69,11 @@ class Settings:
     identity: Mapping[str, Any] = field(default_factory=dict)
     """As it is written, for limits beside the file's."""
     missing: str = "ip"
-    mounts: tuple[Reading, ...] = ()
+    mounts: tuple[PathReading, ...] = ()
     """Prefixes under which the same handlers are reached too."""
-    answer: Answer = field(default_factory=Answer)
-    filters: tuple[FilterLine, ...] = ()
-    shed: tuple[ShedLine, ...] = ()
+    answer: ResponseSettings = field(default_factory=ResponseSettings)
+    filters: tuple[FilterSettings, ...] = ()
+    shed: tuple[ShedSettings, ...] = ()
     """Factors of load shedding."""
 
     @property
@@ -87,7 +87,7 @@ class Warning:
     """Legal, but probably not what was meant."""
 
     message: str
-    place: Place
+    place: FilePosition
 
 
 class Policy:
@@ -117,7 +117,7 @@ class Policy:
         self.exempt = tuple(exempt)
         """Urls that the rules of a block leave alone, each with the block's number."""
         self.waits = any(
-            holds_places(rule.meter.algorithm) and getattr(rule.meter.params, "max_wait_us", 0)
+            uses_slots(rule.meter.algorithm) and getattr(rule.meter.params, "max_wait_us", 0)
             for rule in rules
         )
         """Requests may wait for a place."""
@@ -149,7 +149,7 @@ class Policy:
             warnings=self.warnings,
         )
 
-    def match(self, request: Request) -> Match:
+    def match(self, request: Request) -> MatchedRules:
         """Every rule whose url covers the request. `HEAD` counts as `GET`."""
         try:
             path, mount = request.path, request.mount
@@ -163,7 +163,7 @@ class Policy:
         matched = self._remembered if len(path) <= LONGEST_REMEMBERED else self._matched
         return matched(path, request.method[:LONGEST_METHOD]) if self._by_method else matched(path)
 
-    def readings(self, request: Request) -> tuple[Reading, ...]:
+    def readings(self, request: Request) -> tuple[PathReading, ...]:
         """Every way in which the path may be read, the canonical one first; none if they are too many."""
         found = readings_under_mounts(request.path, request.mount, self.settings.mounts)
         return () if found is None else found.all
@@ -177,7 +177,7 @@ class Policy:
             return f"its url {rule.url.spelling} does not cover {path}"
         if rule.methods is not None and counted_as(request.method) not in rule.methods:
             return f"it is for {', '.join(sorted(rule.methods))} only"
-        left_alone = why_left_alone(rule, request, self.match(request).readings)
+        left_alone = skip_reason(rule, request, self.match(request).readings)
         if left_alone is not None:
             return left_alone
         if rule.missing == "skip" and rule.key_of(request) is None:
@@ -212,7 +212,7 @@ class _Matching:
         self,
         rules: tuple[Rule, ...],
         exempt: Sequence[tuple[Url, int]],
-        mounts: tuple[Reading, ...],
+        mounts: tuple[PathReading, ...],
     ) -> None:
         self._tree = SegmentTree((rule.url, rule) for rule in rules)
         self._exempt = SegmentTree(exempt)
@@ -224,9 +224,9 @@ class _Matching:
             not self._branches and not exempt and all(rule.methods is None for rule in rules)
         )
         """The last node on the way down a path says it all."""
-        self._matches: dict[tuple[int, ...], Match] = {}
+        self._matches: dict[tuple[int, ...], MatchedRules] = {}
 
-    def matched(self, path: str, method: str | None = None, mount: str = "") -> Match:
+    def matched(self, path: str, method: str | None = None, mount: str = "") -> MatchedRules:
         if mount or self._mounts:
             readings = readings_under_mounts(path, mount, self._mounts)
             return self._match_of_several(path, readings, method)
@@ -238,7 +238,7 @@ class _Matching:
             node, _ = self._tree.descend(segments)
             if node.match is None:
                 node.match = self._match_of(node.so_far)
-            match: Match = node.match
+            match: MatchedRules = node.match
             return match
         rules = self._tree.covering(segments)
         if self._branches:
@@ -248,7 +248,9 @@ class _Matching:
             rules = tuple(rule for rule in rules if rule.block not in left_alone)
         return self._match_of(_of_method(rules, method))
 
-    def _match_of_several(self, path: str, readings: Readings | None, method: str | None) -> Match:
+    def _match_of_several(
+        self, path: str, readings: Readings | None, method: str | None
+    ) -> MatchedRules:
         """The rules of every reading; what is excepted is so in all that the client may have meant."""
         covering: dict[int, Rule] = {}
         if readings is None:
@@ -263,17 +265,17 @@ class _Matching:
             rules = tuple(rule for rule in rules if rule.block not in left_alone)
         rules = _of_method(rules, method)
         if any(rule.reads_path or rule.lists_read_path for rule in rules):
-            return Match(rules, () if readings is None else readings.all)
+            return MatchedRules(rules, () if readings is None else readings.all)
         return self._match_of(rules)
 
-    def _match_of(self, rules: tuple[Rule, ...]) -> Match:
+    def _match_of(self, rules: tuple[Rule, ...]) -> MatchedRules:
         """The same for the same rules, whichever path they cover. By identity: a rule's own equality looks at every field of it."""
         ids = tuple(map(id, rules))
         match = self._matches.get(ids)
         if match is None:
             if len(self._matches) >= max(MOST_MATCHES, 2 * len(self._rank)):
                 self._matches.clear()
-            match = self._matches[ids] = Match(rules)
+            match = self._matches[ids] = MatchedRules(rules)
         return match
 
     def _rank_of(self, rule: Rule) -> int:

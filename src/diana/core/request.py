@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import unquote_plus
 
 from diana.core.errors import ConfigError, shown
-from diana.core.path import Reading, segments_of_path
+from diana.core.path import PathReading, segments_of_path
 
 if TYPE_CHECKING:
     from diana.core.contracts import Observer
@@ -94,7 +94,7 @@ class Request:
             self._segments = segments_of_path(self.path)
         return self._segments
 
-    def read_as(self, reading: Reading | None) -> None:
+    def read_as(self, reading: PathReading | None) -> None:
         """Another reading of the path; None: the canonical one."""
         self._segments = reading
 

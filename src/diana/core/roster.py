@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from diana.core.actor import Identity
 from diana.core.address import LONGEST, Networks, Proxies, ip_from_text
-from diana.core.path import Reading
+from diana.core.path import PathReading
 from diana.core.request import Contradiction, Request
 
 
@@ -29,7 +29,7 @@ class Entry(NamedTuple):
     """As they are compared; of secrets, digests."""
 
 
-class Roster(NamedTuple):
+class AllowList(NamedTuple):
     """A list of clients: who is in one of its entries is on it."""
 
     entries: tuple[Entry, ...]
@@ -42,7 +42,9 @@ class Roster(NamedTuple):
                 return found
         return None
 
-    def leaves_alone(self, request: Request, readings: tuple[Reading, ...] | None) -> str | None:
+    def leaves_alone(
+        self, request: Request, readings: tuple[PathReading, ...] | None
+    ) -> str | None:
         """For `allow`: what puts it on the list, in every reading of its path. Who cannot be told is not on it."""
         try:
             found = [self.find(request) for _ in self._read(request, readings)]
@@ -50,7 +52,7 @@ class Roster(NamedTuple):
             return None
         return found[0] if found and None not in found else None
 
-    def is_for(self, request: Request, readings: tuple[Reading, ...] | None) -> bool:
+    def is_for(self, request: Request, readings: tuple[PathReading, ...] | None) -> bool:
         """For `only`: in some reading. Who cannot be told, is: a client could choose to be told badly."""
         try:
             found = [self.find(request) for _ in self._read(request, readings)]
@@ -61,7 +63,7 @@ class Roster(NamedTuple):
     def denies(
         self,
         request: Request,
-        readings: tuple[Reading, ...] | None,
+        readings: tuple[PathReading, ...] | None,
         note: Callable[[Exception], None],
     ) -> str | None:
         """For `deny`: what puts it on the list, in some reading of its path. A request that contradicts itself is on it, since the
@@ -82,13 +84,15 @@ class Roster(NamedTuple):
         return None
 
     def _read(
-        self, request: Request, readings: tuple[Reading, ...] | None
-    ) -> Iterable[Reading | None]:
+        self, request: Request, readings: tuple[PathReading, ...] | None
+    ) -> Iterable[PathReading | None]:
         reads_path = any(entry.reads_path for entry in self.entries)
         return _as_read(request, readings if reads_path else None)
 
 
-def _as_read(request: Request, readings: tuple[Reading, ...] | None) -> Iterator[Reading | None]:
+def _as_read(
+    request: Request, readings: tuple[PathReading, ...] | None
+) -> Iterator[PathReading | None]:
     """None: as it is."""
     if readings is None:
         yield None

@@ -8,14 +8,14 @@ from typing import NamedTuple
 
 from diana.core.actor import KINDS
 from diana.core.errors import ConfigError
-from diana.core.meter import Meter
+from diana.core.meter import CounterSpec
 from diana.core.request import Request
-from diana.core.roster import Roster
+from diana.core.roster import AllowList
 from diana.core.terms import Functions, Tiers
 from diana.core.url import Url
 
 
-class Place(NamedTuple):
+class FilePosition(NamedTuple):
     """Where in a file something stands: the column and the line count from 1. Of rules in code the line is 0, and the path says where."""
 
     line: int
@@ -44,7 +44,7 @@ class Rule:
     """As it is spelled: `account`, or `ip + header X-Tenant`."""
     key_of: Callable[[Request], str | None]
     """The key to count by; None if the request has no such identity."""
-    meter: Meter
+    meter: CounterSpec
     scope: str
     cost: int
     missing: str
@@ -57,7 +57,7 @@ class Rule:
     body: Body | None
     block: int
     """The number of its block; `except` leaves all rules of a block alone."""
-    place: Place | None = None
+    place: FilePosition | None = None
     reads_path: bool = True
     """Its key may be another for another reading of the path."""
     kinds: frozenset[str] = KINDS
@@ -67,11 +67,11 @@ class Rule:
     tiers: Tiers | None = field(default=None, hash=False)
     overrides: Mapping[str, OverrideMeter] = field(default_factory=dict, hash=False)
     """By the key that is counted."""
-    allow: tuple[Roster, ...] = ()
+    allow: tuple[AllowList, ...] = ()
     """Clients it leaves alone: who is on one of these lists."""
-    only: tuple[Roster, ...] = ()
+    only: tuple[AllowList, ...] = ()
     """Clients it is for: who is on each of these lists."""
-    deny: tuple[Roster, ...] = ()
+    deny: tuple[AllowList, ...] = ()
     """Clients it denies, whatever was counted: who is on one of these lists, also if `allow` has them."""
     charge_on: Statuses | None = None
     """Answers that are charged; for all others the charge is given back. None: all are charged."""
@@ -120,7 +120,7 @@ class Rule:
 class OverrideMeter(NamedTuple):
     """An override of a rules file, made ready."""
 
-    meter: Meter
+    meter: CounterSpec
     until_us: int | None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from diana.core.meter import Meter
+from diana.core.meter import CounterSpec
 from diana.core.rule_names import counter_name
 
 if TYPE_CHECKING:
@@ -23,10 +23,10 @@ class RuleFacts(NamedTuple):
     url: str
     methods: tuple[str, ...]
     cost: int
-    tiers: Mapping[str, Meter]
+    tiers: Mapping[str, CounterSpec]
     overrides: Mapping[str, OverrideMeter]
     """By the key that is counted."""
-    own: Meter | None
+    own: CounterSpec | None
     """The rule's limit, if it is 0: then the store knows its tiers and overrides by another meter. None: the meter that has these facts."""
     by_code: tuple[str, ...]
     """Which of `limit`, `allow` and `cost` are functions of the request."""

@@ -12,8 +12,8 @@ from difflib import get_close_matches
 
 from diana.core.duration import spelling_from_micros
 from diana.core.errors import ConfigError, shown
-from diana.core.limit import Places
-from diana.core.meter import AT_ONCE, Meter, unescaped
+from diana.core.limit import ConcurrencyLimit
+from diana.core.meter import AT_ONCE, CounterSpec, unescaped
 from diana.core.rule import Rule
 
 FIELDS = ("unit", "url", "methods", "actor", "algo", "scope", "options")
@@ -36,9 +36,9 @@ def described(rule: Rule) -> dict[str, str]:
     }
 
 
-def unit_of_meter(meter: Meter) -> str:
+def unit_of_meter(meter: CounterSpec) -> str:
     limit = meter.limit
-    return AT_ONCE if isinstance(limit, Places) else spelling_from_micros(limit.unit_us)
+    return AT_ONCE if isinstance(limit, ConcurrencyLimit) else spelling_from_micros(limit.unit_us)
 
 
 def telling_fields(rules: Sequence[Mapping[str, str]]) -> tuple[str, ...]:
@@ -104,7 +104,7 @@ def unknown_rule(name: str, known: Sequence[str]) -> str:
     return f"there is no rule {name!r}; {hint}"
 
 
-def counter_name(meter: Meter) -> str:
+def counter_name(meter: CounterSpec) -> str:
     """The name under which a rule's meter counts."""
     return unescaped(meter.id.partition(":")[2].partition("|")[0])
 

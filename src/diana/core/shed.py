@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from diana.core.errors import ConfigError
-from diana.core.roster import Roster
-from diana.core.rule import Place
+from diana.core.roster import AllowList
+from diana.core.rule import FilePosition
 from diana.core.url import Url
 
 
@@ -59,7 +59,7 @@ class Factor(NamedTuple):
     """It asks the activity: only then does the middleware count."""
 
 
-class ShedLine(NamedTuple):
+class ShedSettings(NamedTuple):
     """One factor of a rules file, ready to be measured."""
 
     name: str
@@ -69,9 +69,9 @@ class ShedLine(NamedTuple):
     open: Open
     exempt: tuple[Url, ...] = ()
     """Urls under which nothing is shed: `except`."""
-    last: Roster | None = None
+    last: AllowList | None = None
     """Clients that are shed only when nothing else is left to shed."""
-    place: Place | None = None
+    place: FilePosition | None = None
 
     @property
     def source(self) -> tuple[str, str]:

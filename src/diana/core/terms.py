@@ -11,9 +11,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from diana.core.actor import Identity
 from diana.core.charge import checked_cost
 from diana.core.errors import ConfigError
-from diana.core.limit import Limit, Places, checked_limit, checked_places, limit_from_spelling
-from diana.core.meter import Family, Meter, meter_from_limit
-from diana.core.path import Reading
+from diana.core.limit import (
+    ConcurrencyLimit,
+    Limit,
+    checked_limit,
+    checked_places,
+    limit_from_spelling,
+)
+from diana.core.meter import CounterGroup, CounterSpec, meter_from_limit
+from diana.core.path import PathReading
 from diana.core.request import Request
 from diana.core.zero import params_of_limit
 
@@ -28,9 +34,9 @@ class Tiers(NamedTuple):
     """Numbers by what a request's tier is; for all others there is the rule's own meter."""
 
     identity: Identity
-    meters: Mapping[str, Meter]
+    meters: Mapping[str, CounterSpec]
 
-    def meter(self, request: Request, otherwise: Meter) -> Meter:
+    def meter(self, request: Request, otherwise: CounterSpec) -> CounterSpec:
         """A tier that is unknown, missing, or could not be found out is `else`."""
         try:
             tier = self.identity(request)
@@ -66,10 +72,10 @@ def _ignore_error(rule: Rule, request: Request, function: str, error: Exception)
     """Where nothing is decided."""
 
 
-def why_left_alone(
+def skip_reason(
     rule: Rule,
     request: Request,
-    readings: tuple[Reading, ...] | None,
+    readings: tuple[PathReading, ...] | None,
     note: NoteError = _ignore_error,
 ) -> str | None:
     """Which list says that a rule is not for this request; None if it is."""
@@ -107,9 +113,9 @@ def _value(function: Callable[[Request], Any], request: Request) -> Any:
     return value
 
 
-def meter_with(meter: Meter, override: Override) -> Meter:
+def meter_with(meter: CounterSpec, override: Override) -> CounterSpec:
     """The same counter under other numbers."""
-    checked = checked_places if isinstance(meter.limit, Places) else checked_limit
+    checked = checked_places if isinstance(meter.limit, ConcurrencyLimit) else checked_limit
     limit = checked(override.rpu, meter.limit.unit_us)
     options = dict(meter.options)
     if override.burst is not None:
@@ -121,7 +127,7 @@ def meter_with(meter: Meter, override: Override) -> Meter:
         options["burst"] = override.burst
     params = params_of_limit(meter.algorithm, limit, options)
     family = family_of(meter)
-    other = Meter(meter.id, limit, meter.algorithm, params, options, meter.when_down, family)
+    other = CounterSpec(meter.id, limit, meter.algorithm, params, options, meter.when_down, family)
     family.include(other)
     return other
 
@@ -131,10 +137,10 @@ def cost_never_passes(cost: int, most: int) -> str:
     return f"the rule's cost {cost} can never pass: the most is {most}; write more"
 
 
-def family_of(meter: Meter) -> Family:
+def family_of(meter: CounterSpec) -> CounterGroup:
     """The one it belongs to, from now on if not before."""
     if meter.family is None:
-        family = Family()
+        family = CounterGroup()
         family.include(meter)
         meter.family, meter.compiled = family, None
     return meter.family
@@ -148,11 +154,11 @@ class LiveOverride:
     def __init__(self, override: Override) -> None:
         self.override = override
         self.until_us = override.until_us
-        self.beside: Meter | None = None
-        self.ready: Meter | None = None
+        self.beside: CounterSpec | None = None
+        self.ready: CounterSpec | None = None
         """None: it is not for this algorithm, so the rule's own numbers hold."""
 
-    def make_ready(self, own: Meter) -> Meter | None:
+    def make_ready(self, own: CounterSpec) -> CounterSpec | None:
         try:
             self.ready = meter_with(own, self.override)
         except ConfigError:
@@ -213,17 +219,17 @@ class MetersByCode:
     """Limits as functions return them, made ready once."""
 
     def __init__(self) -> None:
-        self._meters: dict[tuple[Meter, str], Meter] = {}
+        self._meters: dict[tuple[CounterSpec, str], CounterSpec] = {}
 
-    def meter(self, own: Meter, spelling: str) -> Meter:
+    def meter(self, own: CounterSpec, spelling: str) -> CounterSpec:
         known = self._meters.get((own, spelling))
         if known is None:
             limit = limit_from_spelling(spelling)
-            if isinstance(limit, Places) is not isinstance(own.limit, Places):
+            if isinstance(limit, ConcurrencyLimit) is not isinstance(own.limit, ConcurrencyLimit):
                 raise ConfigError(
                     f"{spelling!r} where the rule says {own.limit}; one counts how often, the other how many at once"
                 )
-            if isinstance(limit, Places) or limit.unit_us == own.limit.unit_us:
+            if isinstance(limit, ConcurrencyLimit) or limit.unit_us == own.limit.unit_us:
                 known = meter_with(own, Override(limit.rpu))
             else:
                 known = _of_another_unit(own, limit)
@@ -233,7 +239,7 @@ class MetersByCode:
         return known
 
 
-def _of_another_unit(own: Meter, limit: Limit) -> Meter:
+def _of_another_unit(own: CounterSpec, limit: Limit) -> CounterSpec:
     """Another counter: what was counted in a minute says nothing of an hour."""
     name = own.id.removesuffix(meter_from_limit("", own.limit, own.algorithm, own.options).id)
     return meter_from_limit(name, limit, own.algorithm, own.options, own.when_down)
@@ -253,7 +259,7 @@ def cost_by_code(rule: Rule, request: Request, note: NoteError = _ignore_error) 
 
 def meter_by_code(
     rule: Rule, request: Request, meters: MetersByCode, note: NoteError = _ignore_error
-) -> Meter:
+) -> CounterSpec:
     """Of a rule that has functions."""
     functions = rule.functions
     if functions is None or functions.limit is None:

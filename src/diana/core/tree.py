@@ -13,22 +13,22 @@ from diana.core.url import Url
 Item = TypeVar("Item")
 
 
-class Node(Generic[Item]):
+class TreeNode(Generic[Item]):
     __slots__ = ("any", "children", "match", "own", "so_far")
 
     def __init__(self) -> None:
         self.own: tuple[Item, ...] = ()
         self.so_far: tuple[Item, ...] = ()
         """Its own items and those of all nodes above."""
-        self.children: dict[str, Node[Item]] | None = None
-        self.any: Node[Item] | None = None
+        self.children: dict[str, TreeNode[Item]] | None = None
+        self.any: TreeNode[Item] | None = None
         self.match: Any = None
         """What the tree's owner remembers of `so_far`."""
 
 
 class SegmentTree(Generic[Item]):
     def __init__(self, items: Iterable[tuple[Url, Item]]) -> None:
-        self._root: Node[Item] = Node()
+        self._root: TreeNode[Item] = TreeNode()
         for url, item in items:
             node = self._root
             for segment in url.segments:
@@ -43,7 +43,7 @@ class SegmentTree(Generic[Item]):
             return node.so_far
         return (*node.so_far, *self._branching(node, segments[place:]))
 
-    def descend(self, segments: tuple[str, ...]) -> tuple[Node[Item], int]:
+    def descend(self, segments: tuple[str, ...]) -> tuple[TreeNode[Item], int]:
         """The last node on the way down before one branches, and how many segments lead there."""
         node = self._root
         place = 0
@@ -70,7 +70,7 @@ class SegmentTree(Generic[Item]):
                 waiting += [node.children[word] for word in words & node.children.keys()]
         return tuple(found)
 
-    def _branching(self, node: Node[Item], segments: tuple[str, ...]) -> Iterable[Item]:
+    def _branching(self, node: TreeNode[Item], segments: tuple[str, ...]) -> Iterable[Item]:
         """Where a segment may be its own word or anything, both ways are gone."""
         frontier = [node]
         for segment in segments:
@@ -85,19 +85,19 @@ class SegmentTree(Generic[Item]):
             frontier = following
 
 
-def _descend(node: Node[Item], segment: str | None) -> Node[Item]:
+def _descend(node: TreeNode[Item], segment: str | None) -> TreeNode[Item]:
     if segment is None:
-        node.any = node.any or Node()
+        node.any = node.any or TreeNode()
         return node.any
     if node.children is None:
         node.children = {}
     child = node.children.get(segment)
     if child is None:
-        child = node.children[segment] = Node()
+        child = node.children[segment] = TreeNode()
     return child
 
 
-def _sum_up(root: Node[Item]) -> None:
+def _sum_up(root: TreeNode[Item]) -> None:
     waiting = [(root, root.so_far)]
     while waiting:
         node, above = waiting.pop()

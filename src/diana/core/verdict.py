@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from diana.core.decision import NEVER, UNKNOWN, Decision
-from diana.core.match import Match
-from diana.core.meter import Meter
+from diana.core.match import MatchedRules
+from diana.core.meter import CounterSpec
 from diana.core.request import Request, printable
 from diana.core.rule import Rule
 from diana.core.shed import Shed
@@ -24,13 +24,13 @@ class Verdict(NamedTuple):
     """Seconds to hold the request: the longest of its rules'."""
     denied_by: Rule | None
     """The first rule that denies."""
-    match: Match
+    match: MatchedRules
     """The rules that were asked."""
     decisions: tuple[Decision, ...]
     version: str
     """Of the rules that decided."""
     request: Request
-    meters: tuple[Meter, ...] = ()
+    meters: tuple[CounterSpec, ...] = ()
     """Beside the rules: under which numbers each was asked. A tier's or an override's are not the rule's own."""
     shed: Shed | None = None
     """Rejected because of load, before any rule was asked: by which factor, at which level. Then `denied_by` is None."""

@@ -14,7 +14,7 @@ from diana.core.decision import Decision
 _new = tuple.__new__
 
 
-def weigh(
+def decide_all_or_nothing(
     charges: Charges, states: Sequence[State | None], now: int
 ) -> tuple[list[Decision], list[State | None]]:
     """The decisions, and for each charge the state to be written (None: leave what is there).

@@ -8,7 +8,7 @@ MOST_WAITING = 16
 """Requests that were read on one connection while the one before them is answered; what comes behind them stays unread."""
 
 
-class Bounds(NamedTuple):
+class ClientLimits(NamedTuple):
     """What a client is waited for, and how many there may be.
 
     A body may rest for `body_seconds`, and then must have moved on by `body_rate` for each of them, in either direction. Only time counts
@@ -25,4 +25,4 @@ class Bounds(NamedTuple):
     """At once; None takes what the limit of descriptors allows."""
 
 
-DEFAULT = Bounds()
+DEFAULT = ClientLimits()

@@ -6,7 +6,7 @@ from functools import partial
 
 from diana.core.filter import GatewayWorkers
 from diana.gateway.access_log import AccessLog, Stream
-from diana.gateway.bounds import DEFAULT, Bounds
+from diana.gateway.bounds import DEFAULT, ClientLimits
 from diana.gateway.proxy import Proxy
 from diana.gateway.upstream import Upstream
 from diana.guard import AsyncGuard
@@ -19,7 +19,7 @@ def gateway(
     upstream: Upstream,
     *,
     access_log: Stream | None = None,
-    bounds: Bounds = DEFAULT,
+    bounds: ClientLimits = DEFAULT,
     workers: int = 1,
 ) -> App:
     """An ASGI app that any server can run; `serve` runs it on one that is set up for it. The guard is closed by whoever made it."""

@@ -16,7 +16,7 @@ from typing import Any
 from uvicorn._types import ASGIReceiveEvent
 from websockets.frames import Frame
 
-from diana.gateway.bounds import DEFAULT, Bounds
+from diana.gateway.bounds import DEFAULT, ClientLimits
 from diana.gateway.connection_limit import ConnectionLimit
 from diana.gateway.pipelining import SLICE_SECONDS
 from diana.gateway.slow_readers import UnsentWatch
@@ -32,7 +32,7 @@ class ClientSocket(WebSocketsSansIOProtocol):
     """uvicorn's protocol for clients that do not read, or not what they asked for."""
 
     def __init__(
-        self, *args: Any, limit: ConnectionLimit, bounds: Bounds = DEFAULT, **options: Any
+        self, *args: Any, limit: ConnectionLimit, bounds: ClientLimits = DEFAULT, **options: Any
     ) -> None:
         super().__init__(*args, **options)
         self._limit = limit

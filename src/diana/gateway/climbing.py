@@ -20,7 +20,7 @@ _MOST_DECODED = 4
 """What is encoded more often than this is refused: it was made to be read differently."""
 
 
-def climbs(path: bytes) -> bool:
+def escapes_prefix(path: bytes) -> bool:
     """May it lead above where it starts?"""
     if _SUSPICIOUS.search(path) is None:
         return False

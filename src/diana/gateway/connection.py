@@ -16,7 +16,7 @@ from typing import Any
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 
-from diana.gateway.bounds import DEFAULT, MOST_WAITING, Bounds
+from diana.gateway.bounds import DEFAULT, MOST_WAITING, ClientLimits
 from diana.gateway.connection_limit import ConnectionLimit
 from diana.gateway.heads import (
     FULL,
@@ -24,13 +24,13 @@ from diana.gateway.heads import (
     NO_HTTP,
     NO_PATH,
     TOO_LARGE,
-    last_words,
+    final_response,
     refusal_of_handshake,
     refusal_of_head,
 )
 from diana.gateway.old_clients import UntilItCloses
 from diana.gateway.pipelining import PIECE, SLICE_SECONDS, ReadGate, is_little, up_to_head
-from diana.gateway.problem import Problem
+from diana.gateway.problem import ErrorResponse
 from diana.gateway.slow_readers import UnsentWatch
 from diana.gateway.uvicorn_parts import HttpToolsProtocol, RequestResponseCycle
 
@@ -45,7 +45,7 @@ class Part(Enum):
     BODY = 2
 
 
-class Refused(Exception):
+class HeadRejected(Exception):
     """Ends the parsing; what the client is told is kept on the connection."""
 
 
@@ -55,7 +55,7 @@ class ClientConnection(HttpToolsProtocol):
     flow: ReadGate
 
     def __init__(
-        self, *args: Any, limit: ConnectionLimit, bounds: Bounds = DEFAULT, **options: Any
+        self, *args: Any, limit: ConnectionLimit, bounds: ClientLimits = DEFAULT, **options: Any
     ) -> None:
         super().__init__(*args, **options)
         self._limit = limit
@@ -258,16 +258,16 @@ class ClientConnection(HttpToolsProtocol):
         self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn does
         self.parser.feed_data(head)
 
-    def _stop_for(self, refusal: Problem) -> None:
+    def _stop_for(self, refusal: ErrorResponse) -> None:
         self._refusal = refusal
-        raise Refused
+        raise HeadRejected
 
-    def _refuse(self, refusal: Problem) -> None:
+    def _refuse(self, refusal: ErrorResponse) -> None:
         answering = self._unanswered()
         sending = self.cycle if self._part is Part.BODY else None
         # In the middle of another answer, or in its place, it would be read as that.
         if answering is None or (answering is sending and not answering.response_started):
-            self.transport.write(last_words(refusal))
+            self.transport.write(final_response(refusal))
         self.transport.close()
 
     def _unanswered(self) -> RequestResponseCycle | None:

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any, NoReturn
 
-from diana.gateway.bounds import DEFAULT, Bounds
-from diana.gateway.problem import Problem, problem
+from diana.gateway.bounds import DEFAULT, ClientLimits
+from diana.gateway.problem import ErrorResponse, problem
 from diana.middleware.asgi import Message, Receive
 
 LOOK_AFTER = 0.05
@@ -23,7 +23,7 @@ class Incomplete(Exception):
 class Upload:
     """The body of a request, piece by piece; nothing is kept."""
 
-    def __init__(self, receive: Receive, length: int, bounds: Bounds = DEFAULT) -> None:
+    def __init__(self, receive: Receive, length: int, bounds: ClientLimits = DEFAULT) -> None:
         self._receive = receive
         self._bounds = bounds
         self._patience = bounds.body_seconds
@@ -33,7 +33,7 @@ class Upload:
         self._first: Message | None = None
         self.ended = False
         self.left = False
-        self.refusal: Problem | None = None
+        self.refusal: ErrorResponse | None = None
 
     async def length(self) -> int:
         """Of a body that no head announced: 0 if there is none, -1 if it does not end with its first piece."""
@@ -80,12 +80,12 @@ class Upload:
             raise Incomplete
         return message
 
-    def _refuse(self, refusal: Problem) -> NoReturn:
+    def _refuse(self, refusal: ErrorResponse) -> NoReturn:
         self.refusal = refusal
         raise Incomplete
 
 
-class Departure:
+class DisconnectWatch:
     """Cancels the task of an exchange when its client leaves.
 
     As long as a body comes, reading it tells; so it is looked at only what is received after its end.

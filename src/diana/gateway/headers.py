@@ -18,7 +18,7 @@ from diana.core.errors import ConfigError
 from diana.core.request import checked_token
 from diana.middleware.asgi import Scope
 
-Lines = list[tuple[str, str]]
+HeaderLines = list[tuple[str, str]]
 
 HOP_BY_HOP = frozenset(
     {
@@ -46,7 +46,7 @@ _CONTROL = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 class Forwarded(NamedTuple):
     """What goes to the upstream."""
 
-    lines: Lines
+    lines: HeaderLines
     length: int
     """Of the body; 0 if there is none, -1 if it is not known before it ends: chunked, or HTTP/2 without `Content-Length`."""
     coding: bytes
@@ -71,7 +71,7 @@ class RequestLines:
         peer: str | None = client[0] if client else None
         trusted = self._proxies.trusts(peer)
         websocket = scope["type"] == "websocket"
-        lines: Lines = []
+        lines: HeaderLines = []
         said: dict[bytes, list[bytes]] = {}
         host = coding = b""
         # From HTTP/2 on, a body needs no line that announces it.
@@ -107,7 +107,7 @@ class RequestLines:
 
     def _whence(
         self, scheme: str, peer: str | None, host: bytes, said: dict[bytes, list[bytes]]
-    ) -> Lines:
+    ) -> HeaderLines:
         """Who asked, by which scheme, for which host."""
         proto = "https" if scheme in ("https", "wss") else "http"
         address, node = _spelled("" if peer is None else peer[:LONGEST])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from http import HTTPStatus
 
-from diana.gateway.problem import Problem, problem
+from diana.gateway.problem import ErrorResponse, problem
 
 LARGEST_HEAD = 131_072
 """Bytes of a request's head; uvicorn's parser alone would read on as long as a client sends."""
@@ -26,7 +26,7 @@ HANDSHAKE_WITH_BODY = problem(400, "The handshake of a WebSocket has no body.")
 LARGE_HANDSHAKE = problem(431, "The head of this handshake is too large.")
 
 
-def refusal_of_head(version: str, target: bytes, headers: Headers) -> Problem | None:
+def refusal_of_head(version: str, target: bytes, headers: Headers) -> ErrorResponse | None:
     """None if it may go on."""
     if b"#" in target:
         return FRAGMENT
@@ -36,7 +36,7 @@ def refusal_of_head(version: str, target: bytes, headers: Headers) -> Problem | 
     return None
 
 
-def refusal_of_handshake(target: bytes, headers: Headers) -> Problem | None:
+def refusal_of_handshake(target: bytes, headers: Headers) -> ErrorResponse | None:
     if target[:1] != b"/":
         return NO_PATH
     if _has_body(headers):
@@ -47,7 +47,7 @@ def refusal_of_handshake(target: bytes, headers: Headers) -> Problem | None:
     return None
 
 
-def last_words(said: Problem) -> bytes:
+def final_response(said: ErrorResponse) -> bytes:
     """A whole answer as it goes over the wire, behind which the connection is closed."""
     lines = [f"HTTP/1.1 {said.status} {HTTPStatus(said.status).phrase}".encode()]
     lines += [name + b": " + value for name, value in (*said.headers, (b"connection", b"close"))]

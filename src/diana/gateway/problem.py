@@ -11,7 +11,7 @@ from diana.middleware.asgi import REFUSAL_OF_HANDSHAKES, Receive, Scope, Send
 POLICY_VIOLATION = 1008
 
 
-class Problem(NamedTuple):
+class ErrorResponse(NamedTuple):
     """A whole answer, written once."""
 
     status: int
@@ -19,7 +19,7 @@ class Problem(NamedTuple):
     body: bytes
 
 
-def problem(status: int, detail: str, *headers: tuple[bytes, bytes]) -> Problem:
+def problem(status: int, detail: str, *headers: tuple[bytes, bytes]) -> ErrorResponse:
     """`problem(504, "The service took too long to answer.")`."""
     said = {
         "type": "about:blank",
@@ -33,10 +33,10 @@ def problem(status: int, detail: str, *headers: tuple[bytes, bytes]) -> Problem:
         (b"content-length", str(len(body)).encode()),
         (b"cache-control", b"no-store"),
     ]
-    return Problem(status, [*described, *headers], body)
+    return ErrorResponse(status, [*described, *headers], body)
 
 
-async def answer(said: Problem, scope: Scope, receive: Receive, send: Send) -> None:
+async def answer(said: ErrorResponse, scope: Scope, receive: Receive, send: Send) -> None:
     """Send it; to a WebSocket's handshake too, before it was accepted."""
     response = "http.response"
     if scope["type"] == "websocket":

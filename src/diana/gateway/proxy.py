@@ -13,12 +13,12 @@ from aiohttp import ClientError, ClientResponse, ClientSession, ServerTimeoutErr
 from yarl import URL
 
 from diana.core.address import Proxies
-from diana.gateway.bounds import DEFAULT, Bounds
-from diana.gateway.climbing import climbs
-from diana.gateway.exchange import Departure, Incomplete, Upload
+from diana.gateway.bounds import DEFAULT, ClientLimits
+from diana.gateway.climbing import escapes_prefix
+from diana.gateway.exchange import DisconnectWatch, Incomplete, Upload
 from diana.gateway.headers import RequestLines, response_lines
 from diana.gateway.heads import CLIMBS, FRAGMENT, NO_PATH
-from diana.gateway.problem import Problem, answer, problem
+from diana.gateway.problem import ErrorResponse, answer, problem
 from diana.gateway.upstream import Upstream
 from diana.gateway.websocket import relay
 from diana.middleware.answer import Fields
@@ -39,7 +39,9 @@ class UpstreamLost(Exception):
 class Proxy:
     """An ASGI app whose answers are those of an upstream."""
 
-    def __init__(self, upstream: Upstream, proxies: Proxies, *, bounds: Bounds = DEFAULT) -> None:
+    def __init__(
+        self, upstream: Upstream, proxies: Proxies, *, bounds: ClientLimits = DEFAULT
+    ) -> None:
         self._upstream = upstream
         self._base = upstream.origin + upstream.prefix
         self._lines = RequestLines(proxies, upstream.own_host, upstream.underscores)
@@ -54,7 +56,7 @@ class Proxy:
             await answer(NO_PATH, scope, receive, send)
         elif b"#" in _raw_path(scope) or b"#" in scope["query_string"]:
             await answer(FRAGMENT, scope, receive, send)
-        elif self._upstream.prefix and climbs(_raw_path(scope)):
+        elif self._upstream.prefix and escapes_prefix(_raw_path(scope)):
             await answer(CLIMBS, scope, receive, send)
         elif kind == "http":
             await self._forward(scope, receive, send)
@@ -79,7 +81,7 @@ class Proxy:
                 upload = None
             elif length > 0:
                 lines.append(("content-length", str(length)))
-        departure = Departure(receive, upload)
+        departure = DisconnectWatch(receive, upload)
         response: ClientResponse | None = None
         began = whole = False
         try:
@@ -143,7 +145,7 @@ def _raw_path(scope: Scope) -> bytes:
 
 
 async def _pass_on(
-    response: ClientResponse, headers: Fields, departure: Departure, send: Send
+    response: ClientResponse, headers: Fields, departure: DisconnectWatch, send: Send
 ) -> None:
     content = response.content
     await send({"type": "http.response.start", "status": response.status, "headers": headers})
@@ -157,7 +159,7 @@ async def _pass_on(
     await send({"type": "http.response.body", "body": rest})
 
 
-def _said_of(error: Exception) -> Problem:
+def _said_of(error: Exception) -> ErrorResponse:
     if isinstance(error, ServerTimeoutError | TimeoutError):
         return TOO_SLOW
     return UNREACHABLE if isinstance(error, OSError) else BROKEN

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from diana.core.contracts import Observer
 from diana.gateway import server
 from diana.gateway.access_log import Stream
-from diana.gateway.bounds import Bounds
-from diana.gateway.chain import gateway as chain
+from diana.gateway.bounds import ClientLimits
+from diana.gateway.chain import gateway
 from diana.gateway.connection_limit import most_connections, raise_descriptor_limit
 from diana.gateway.upstream import upstream_from_url
 from diana.guard import AsyncGuard
@@ -44,7 +44,7 @@ class GatewayOptions:
     workers: int
 
 
-def prepared(options: GatewayOptions, guard: AsyncGuard, log: Stream) -> tuple[App, Bounds]:
+def prepared(options: GatewayOptions, guard: AsyncGuard, log: Stream) -> tuple[App, ClientLimits]:
     """The whole chain, and what it bounds; ConfigError if something cannot be meant."""
     target = upstream_from_url(
         options.upstream,
@@ -54,13 +54,13 @@ def prepared(options: GatewayOptions, guard: AsyncGuard, log: Stream) -> tuple[A
         underscores=tuple(options.allow_underscore),
     )
     raise_descriptor_limit(options.max_connections)
-    bounds = Bounds(
+    bounds = ClientLimits(
         body_seconds=options.body_timeout,
         body_rate=options.body_rate,
         connections=most_connections(options.max_connections),
     )
     access_log = log if options.access_log else None
-    app = chain(guard, target, access_log=access_log, bounds=bounds, workers=options.workers)
+    app = gateway(guard, target, access_log=access_log, bounds=bounds, workers=options.workers)
     return app, bounds
 
 
@@ -80,7 +80,7 @@ def observers_of_gateway(denial_log: str | None) -> list[Observer]:
 def serve(
     options: GatewayOptions,
     app: App,
-    bounds: Bounds,
+    bounds: ClientLimits,
     listening: socket.socket,
     announce: Callable[[], None],
 ) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 from uvicorn import Config, Server
 
 from diana.core.errors import ConfigError
-from diana.gateway.bounds import DEFAULT, Bounds
+from diana.gateway.bounds import DEFAULT, ClientLimits
 from diana.gateway.client_socket import ClientSocket
 from diana.gateway.connection import ClientConnection
 from diana.gateway.connection_limit import ConnectionLimit, most_connections
@@ -40,7 +40,7 @@ def serve(
     listening: socket.socket,
     *,
     grace_seconds: int,
-    bounds: Bounds = DEFAULT,
+    bounds: ClientLimits = DEFAULT,
     announce: Callable[[], None] = lambda: None,
 ) -> None:
     """Until SIGINT or SIGTERM, which are heeded from before the announcement on; then whatever is under way may finish, for so long."""
@@ -52,7 +52,7 @@ def serve(
 
 @contextmanager
 def served_beside(
-    app: App, listening: socket.socket, *, bounds: Bounds = DEFAULT
+    app: App, listening: socket.socket, *, bounds: ClientLimits = DEFAULT
 ) -> Iterator[None]:
     """The same in a thread of its own, as long as the block lasts."""
     server = _server(app, grace_seconds=1, bounds=bounds)
@@ -65,7 +65,7 @@ def served_beside(
         thread.join()
 
 
-def _server(app: App, grace_seconds: int, bounds: Bounds) -> Server:
+def _server(app: App, grace_seconds: int, bounds: ClientLimits) -> Server:
     log = logging.getLogger("uvicorn.error")
     log.setLevel(logging.ERROR)  # who sends no HTTP is told so; it is no line of ours
     if not any(isinstance(known, _Expected) for known in log.filters):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from diana.gateway.bounds import Bounds
+from diana.gateway.bounds import ClientLimits
 
 
 class UnsentWatch:
@@ -14,7 +14,7 @@ class UnsentWatch:
     """
 
     def __init__(
-        self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop, bounds: Bounds
+        self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop, bounds: ClientLimits
     ) -> None:
         self._transport = transport
         self._loop = loop

@@ -18,7 +18,7 @@ from aiohttp import (
 from yarl import URL
 
 from diana.gateway.headers import Forwarded, response_lines
-from diana.gateway.problem import Problem, answer, problem
+from diana.gateway.problem import ErrorResponse, answer, problem
 from diana.middleware.asgi import Receive, Scope, Send
 
 LARGEST_MESSAGE = 16 * 1024 * 1024
@@ -104,7 +104,7 @@ async def _to_upstream(upstream: ClientWebSocketResponse, receive: Receive) -> N
             await asyncio.Event().wait()
 
 
-def _refusal(refused: WSServerHandshakeError) -> Problem:
+def _refusal(refused: WSServerHandshakeError) -> ErrorResponse:
     """The upstream's own status, if it is one that refuses."""
     if refused.status < 300:
         return NO_SWITCH

@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 from diana.core.address import Proxies, client_of_request
 from diana.core.division import Shares
-from diana.core.match import Match
-from diana.core.meter import Meter
-from diana.core.path import Reading
+from diana.core.match import MatchedRules
+from diana.core.meter import CounterSpec
+from diana.core.path import PathReading
 from diana.core.policy import Policy
 from diana.core.request import Contradiction, Request
 from diana.core.rule import Rule
@@ -22,7 +22,7 @@ from diana.core.terms import (
     MetersByCode,
     cost_by_code,
     meter_by_code,
-    why_left_alone,
+    skip_reason,
 )
 from diana.judging.function_errors import FunctionErrors
 from diana.stores.clock import wall_us
@@ -38,7 +38,7 @@ SKIPPED_KEY = "-"
 KEYS_OF_MISSING = {"deny": REFUSED_KEY, "skip": SKIPPED_KEY, "together": NO_IDENTITY}
 
 
-Charge = tuple[Meter, str, int]
+Charge = tuple[CounterSpec, str, int]
 """As a store takes it."""
 
 
@@ -52,7 +52,7 @@ class Refusal(NamedTuple):
 REFUSAL = Refusal()
 
 
-class Charging:
+class ChargeBuilder:
     def __init__(self, stored: LiveOverrides, overrides: LiveOverrides, shares: Shares) -> None:
         """The overrides of the store, and those of code; and this node's part of limits that are divided."""
         self._shares = shares
@@ -67,7 +67,7 @@ class Charging:
 
     def charges(
         self, policy: Policy, request: Request, now: int | None
-    ) -> tuple[Match, list[Charge], Refusal | None]:
+    ) -> tuple[MatchedRules, list[Charge], Refusal | None]:
         """The rules to ask, what to charge to each, and whether the last of them refuses the request."""
         match = policy.match(request)
         if match.denying:
@@ -86,7 +86,7 @@ class Charging:
                     charges.append((meter, REFUSED_KEY, cost))
                     complete = False
                     continue
-                if why_left_alone(rule, request, None, note) is not None:
+                if skip_reason(rule, request, None, note) is not None:
                     charges.append((meter, SKIPPED_KEY, cost))
                     complete = False
                     continue
@@ -112,14 +112,14 @@ class Charging:
         """What the request is counted by, also of rules that a rule before them, or a list, keeps from being asked."""
         match = policy.match(request)
         for rule in match.rules:
-            if why_left_alone(rule, request, match.readings) is None:
+            if skip_reason(rule, request, match.readings) is None:
                 for key in self._keys(rule, match.readings, policy.settings.proxies, request):
                     if key not in (REFUSED_KEY, SKIPPED_KEY):
                         yield rule, self._charge(rule, key, request, now)
 
     def _refused_by_list(
-        self, match: Match, policy: Policy, request: Request
-    ) -> tuple[Match, list[Charge], Refusal] | None:
+        self, match: MatchedRules, policy: Policy, request: Request
+    ) -> tuple[MatchedRules, list[Charge], Refusal] | None:
         for place in match.denying:
             rule = match.rules[place]
             listed = self._listed(rule, match.readings, request)
@@ -130,7 +130,7 @@ class Charging:
         return None
 
     def _listed(
-        self, rule: Rule, readings: tuple[Reading, ...] | None, request: Request
+        self, rule: Rule, readings: tuple[PathReading, ...] | None, request: Request
     ) -> str | None:
         """What of the rule's `deny` list the request is."""
 
@@ -185,12 +185,12 @@ class Charging:
 
     def _charges_of_readings(
         self,
-        match: Match,
-        readings: tuple[Reading, ...],
+        match: MatchedRules,
+        readings: tuple[PathReading, ...],
         proxies: Proxies,
         request: Request,
         now: int | None,
-    ) -> tuple[Match, list[Charge], Refusal | None]:
+    ) -> tuple[MatchedRules, list[Charge], Refusal | None]:
         """A rule that counts by the path is charged once for every different value that the readings give."""
         places: list[int] = []
         charges: list[Charge] = []
@@ -200,7 +200,7 @@ class Charging:
                 places.append(place)
                 charges.append((rule.meter, REFUSED_KEY, rule.cost))
                 continue
-            if rule.varies and why_left_alone(rule, request, readings, note) is not None:
+            if rule.varies and skip_reason(rule, request, readings, note) is not None:
                 continue
             keys = self._keys(rule, readings, proxies, request)
             places += [place] * len(keys)
@@ -210,7 +210,7 @@ class Charging:
     def _keys(
         self,
         rule: Rule,
-        readings: tuple[Reading, ...] | None,
+        readings: tuple[PathReading, ...] | None,
         proxies: Proxies,
         request: Request,
     ) -> set[str]:
@@ -277,8 +277,8 @@ def is_refused(charge: Charge) -> bool:
 
 
 def _without_skipped(
-    match: Match, charges: list[Charge]
-) -> tuple[Match, list[Charge], Refusal | None]:
+    match: MatchedRules, charges: list[Charge]
+) -> tuple[MatchedRules, list[Charge], Refusal | None]:
     """Rules that skip who has no identity are not asked; one that refuses ends the list."""
     places: list[int] = []
     refusal = None

@@ -12,7 +12,7 @@ from random import SystemRandom
 
 from diana.core.arrivals import chance_to_ask
 from diana.core.duration import SECOND_US
-from diana.core.meter import Meter
+from diana.core.meter import CounterSpec
 from diana.stores.arrivals import Arrivals
 
 RETRY_US = SECOND_US
@@ -20,14 +20,14 @@ RETRY_US = SECOND_US
 DROPPED = (False, 0, RETRY_US, RETRY_US, 0)
 
 
-class Dropping:
+class RandomEarlyDrop:
     def __init__(self, arrivals: Arrivals, chance: Callable[[], float] | None = None) -> None:
         """`chance` gives a number from 0 to below 1."""
         self._arrivals = arrivals
         # Not the application's: it may have seeded that one.
         self.chance = SystemRandom().random if chance is None else chance
 
-    def drops(self, meter: Meter, key: str) -> bool:
+    def drops(self, meter: CounterSpec, key: str) -> bool:
         """One more arrival; whether it is not to ask."""
         per_second = self._arrivals.add(f"{meter.id}|{key}")
         asks = chance_to_ask(meter.limit, per_second)

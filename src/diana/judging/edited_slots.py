@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from diana.core.limit import holds_places
-from diana.core.meter import Meter
+from diana.core.limit import uses_slots
+from diana.core.meter import CounterSpec
 from diana.core.policy import Policy
 from diana.core.rule import Rule
 
 
-def meters_after_edit(policy: Policy, former: Policy, now: int) -> dict[str, Meter]:
+def meters_after_edit(policy: Policy, former: Policy, now: int) -> dict[str, CounterSpec]:
     """Prepares the meters of rules that replace others on the same counters; by their ids, those of which slots may be held."""
-    before: dict[str, list[Meter]] = {}
+    before: dict[str, list[CounterSpec]] = {}
     for rule in former.rules:
-        if holds_places(rule.meter.algorithm):
+        if uses_slots(rule.meter.algorithm):
             before.setdefault(rule.meter.id, []).extend(_meters(rule))
-    edited: dict[str, Meter] = {}
+    edited: dict[str, CounterSpec] = {}
     for rule in policy.rules if before else ():
         if rule.meter.id in before:
             edited[rule.meter.id] = rule.meter
@@ -27,7 +27,7 @@ def meters_after_edit(policy: Policy, former: Policy, now: int) -> dict[str, Met
     return edited
 
 
-def _prepare(meter: Meter, former: Meter, now: int) -> None:
+def _prepare(meter: CounterSpec, former: CounterSpec, now: int) -> None:
     algorithm: Any = meter.algorithm
     if hasattr(algorithm, "options_after_edit"):
         options = algorithm.options_after_edit(meter.options, meter.params, former.params, now)
@@ -36,7 +36,7 @@ def _prepare(meter: Meter, former: Meter, now: int) -> None:
             meter.params = algorithm.params(meter.limit, **options)
 
 
-def _meters(rule: Rule) -> Iterator[Meter]:
+def _meters(rule: Rule) -> Iterator[CounterSpec]:
     """All under which the rule may charge a key, and by which the key is forgotten."""
     yield rule.meter
     if rule.tiers is not None:

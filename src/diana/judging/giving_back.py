@@ -8,18 +8,18 @@ from typing import Any, NamedTuple
 from diana.core.charge import charged_at
 from diana.core.contracts import Clock, Store
 from diana.core.decision import Decision
-from diana.core.limit import holds_places
-from diana.core.meter import Meter
+from diana.core.limit import uses_slots
+from diana.core.meter import CounterSpec
 from diana.core.rule import Rule
 from diana.core.verdict import Verdict
 from diana.judging.charging import Charge
 from diana.judging.rule_stores import RuleStores
-from diana.places import Account, Held, Place, keeper_of_process, place_name
+from diana.places import AcquiredSlots, HeldSlot, SlotStore, keeper_of_process, place_name
 from diana.stores import refund_verb
-from diana.waiting import Lines
+from diana.waiting import WaitQueues
 
 
-class StoreCall(NamedTuple):
+class StoreRefund(NamedTuple):
     """A method of a store to call; what it gives is of no interest."""
 
     store: Store
@@ -27,26 +27,26 @@ class StoreCall(NamedTuple):
     args: tuple[Any, ...]
 
 
-class GivingBack:
-    def __init__(self, stores: RuleStores, clock: Clock | None, lines: Lines) -> None:
+class RefundPlanner:
+    def __init__(self, stores: RuleStores, clock: Clock | None, lines: WaitQueues) -> None:
         self._stores = stores
         self._clock = clock
         self._lines = lines
         self._accounts = {
-            id(store): Account(store, clock, lines) for store in (stores.local, stores.shared)
+            id(store): SlotStore(store, clock, lines) for store in (stores.local, stores.shared)
         }
 
     @property
-    def accounts(self) -> tuple[Account, ...]:
+    def accounts(self) -> tuple[SlotStore, ...]:
         """Of the places in each store."""
         return tuple(self._accounts.values())
 
-    def refunds(self, verdict: Verdict) -> Iterator[StoreCall]:
+    def refunds(self, verdict: Verdict) -> Iterator[StoreRefund]:
         """What takes back what an allowed request was charged."""
         if verdict.allowed:
             yield from self._refunds(verdict, verdict.rules)
 
-    def settlements(self, verdict: Verdict, status: int) -> Iterator[StoreCall]:
+    def settlements(self, verdict: Verdict, status: int) -> Iterator[StoreRefund]:
         """What takes back the charges of rules that do not charge answers of this status."""
         if verdict.allowed and verdict.match.by_outcome:
             not_charged = [
@@ -56,17 +56,17 @@ class GivingBack:
             ]
             yield from self._refunds(verdict, not_charged)
 
-    def releases(self, verdict: Verdict) -> Iterator[StoreCall]:
+    def releases(self, verdict: Verdict) -> Iterator[StoreRefund]:
         """What gives back the places of an allowed request."""
         if verdict.allowed and verdict.match.holds:
-            places = [rule for rule in verdict.rules if holds_places(rule.meter.algorithm)]
+            places = [rule for rule in verdict.rules if uses_slots(rule.meter.algorithm)]
             yield from self._refunds(verdict, places)
 
-    def held(self, verdict: Verdict) -> Held:
+    def held(self, verdict: Verdict) -> AcquiredSlots:
         """The places that an allowed request took, to be renewed and given back."""
-        return Held(list(self._places_of(verdict)) if verdict.allowed else [])
+        return AcquiredSlots(list(self._places_of(verdict)) if verdict.allowed else [])
 
-    def use_edited(self, meters: Mapping[str, Meter]) -> None:
+    def use_edited(self, meters: Mapping[str, CounterSpec]) -> None:
         """The rules were edited: slots that are held are renewed under these meters from now on."""
         if meters:
             keeper_of_process().use_edited(self.accounts, meters)
@@ -90,15 +90,15 @@ class GivingBack:
         """The places that these charges took, if any did."""
         account = self._accounts.get(id(store))
         if account is not None:
-            Held(
+            AcquiredSlots(
                 [
-                    Place(account, charge, charged_at(charge[0], decision), decision.degraded)
+                    HeldSlot(account, charge, charged_at(charge[0], decision), decision.degraded)
                     for charge, decision in zip(charges, decisions, strict=True)
-                    if decision and holds_places(charge[0].algorithm)
+                    if decision and uses_slots(charge[0].algorithm)
                 ]
             ).release()
 
-    def _refunds(self, verdict: Verdict, rules: Sequence[Rule]) -> Iterator[StoreCall]:
+    def _refunds(self, verdict: Verdict, rules: Sequence[Rule]) -> Iterator[StoreRefund]:
         meters = verdict.meters or verdict.match.meters
         for rule, meter, decision in zip(verdict.rules, meters, verdict.decisions, strict=True):
             if decision and any(rule is one for one in rules):
@@ -107,12 +107,12 @@ class GivingBack:
                 verb = refund_verb(decision)
                 store = self._stores.of(rule)
                 at = self._stores.charged_at(store, meter, decision)
-                yield StoreCall(store, verb, ([charge], at, now))
+                yield StoreRefund(store, verb, ([charge], at, now))
 
-    def _places_of(self, verdict: Verdict) -> Iterator[Place]:
+    def _places_of(self, verdict: Verdict) -> Iterator[HeldSlot]:
         meters = verdict.meters or verdict.match.meters
         for rule, meter, decision in zip(verdict.rules, meters, verdict.decisions, strict=True):
-            if decision and decision.cost and holds_places(meter.algorithm):
+            if decision and decision.cost and uses_slots(meter.algorithm):
                 account = self._accounts[id(self._stores.of(rule))]
                 charge = (meter, decision.key, decision.cost)
-                yield Place(account, charge, charged_at(meter, decision), decision.degraded)
+                yield HeldSlot(account, charge, charged_at(meter, decision), decision.degraded)

@@ -20,8 +20,8 @@ from diana.core.contracts import Client, Clock, Observer, Store
 from diana.core.decision import Decision
 from diana.core.division import Shares, share_without_registry
 from diana.core.errors import ConfigError, shown
-from diana.core.match import Match
-from diana.core.meter import Meter, countable
+from diana.core.match import MatchedRules
+from diana.core.meter import CounterSpec, countable
 from diana.core.plugins import plugin
 from diana.core.policy import Policy
 from diana.core.request import Request
@@ -36,35 +36,42 @@ from diana.core.terms import (
 )
 from diana.core.verdict import Verdict
 from diana.core.zero import REFUSED
-from diana.judging.charging import NO_IDENTITY, REFUSED_KEY, Charge, Charging, Refusal, is_refused
-from diana.judging.dropping import DROPPED, Dropping
+from diana.judging.charging import (
+    NO_IDENTITY,
+    REFUSED_KEY,
+    Charge,
+    ChargeBuilder,
+    Refusal,
+    is_refused,
+)
+from diana.judging.dropping import DROPPED, RandomEarlyDrop
 from diana.judging.edited_slots import meters_after_edit
-from diana.judging.giving_back import GivingBack, StoreCall
+from diana.judging.giving_back import RefundPlanner, StoreRefund
 from diana.judging.report import call_observers
 from diana.judging.rule_stores import RuleStores
 from diana.judging.store_counts import StoreCounts
-from diana.queueing import Line, line_of_meter
+from diana.queueing import QueueLimits, line_of_meter
 from diana.shedding.activity import ProcessActivity
 from diana.shedding.gauge import GaugeState
 from diana.shedding.shedding import Shedding
 from diana.stores import asynchronous, refund_verb
 from diana.stores.arrivals import Arrivals
-from diana.stores.cancelled import decide_though_cancelled
+from diana.stores.cancelled import decide_shielded
 from diana.stores.clock import checked_clock, wall_us
-from diana.waiting import Lines
+from diana.waiting import WaitQueues
 
 log = logging.getLogger("diana")
 
-NO_RULES = Match(())
+NO_RULES = MatchedRules(())
 
 _new = tuple.__new__
 
 
-class Look(NamedTuple):
+class PeekPlan(NamedTuple):
     """What `check` would ask, without asking it."""
 
-    match: Match
-    meters: list[Meter]
+    match: MatchedRules
+    meters: list[CounterSpec]
     asked: list[tuple[Store, Charge]]
     """Without those that are refused: they need no store."""
     refused: dict[int, Decision]
@@ -74,7 +81,7 @@ class Look(NamedTuple):
     now: int | None
 
 
-class Judge:
+class Evaluator:
     """A policy on its stores: all that both shells share."""
 
     def __init__(
@@ -96,13 +103,13 @@ class Judge:
         )
         self.one_store = self.stores.are_one
         self.owned = self.stores.owned
-        self.lines = Lines()
-        self.giving_back = GivingBack(self.stores, self.clock, self.lines)
+        self.lines = WaitQueues()
+        self.giving_back = RefundPlanner(self.stores, self.clock, self.lines)
         self.counts = StoreCounts(self.shared, self.giving_back)
         for observer in self.observers:
             if hasattr(observer, "watch"):
                 observer.watch(self.counts)
-        self._quiet: Judge | None = None
+        self._quiet: Evaluator | None = None
         self.overrides = LiveOverrides()
         """Those of code."""
         stored: LiveOverrides | None = getattr(self.shared, "overrides", None)
@@ -117,8 +124,8 @@ class Judge:
         arrivals: Arrivals | None = getattr(self.shared, "arrivals", None)
         if arrivals is None or clock is not None:
             arrivals = Arrivals() if clock is None else Arrivals(lambda: clock() / 1_000_000)
-        self.dropping = Dropping(arrivals)
-        self._charging = Charging(self.stored, self.overrides, self.shares)
+        self.dropping = RandomEarlyDrop(arrivals)
+        self._charging = ChargeBuilder(self.stored, self.overrides, self.shares)
         self.follow: Callable[[], bool] = lambda: True
         """Follow changes of the rules in this process; whether it does."""
         self.accept: Callable[[Policy], None] | None = None
@@ -147,7 +154,7 @@ class Judge:
         return sum(account.expired for account in self.giving_back.accounts)
 
     @property
-    def quiet(self) -> Judge:
+    def quiet(self) -> Evaluator:
         """The same, but observers are not told: of a request that waits they are told once, in the end."""
         if self._quiet is None:
             self._quiet = copy(self)
@@ -160,7 +167,7 @@ class Judge:
             self._notify(verdict)
         return verdict
 
-    def line_before(self, request: Request) -> Line | None:
+    def line_before(self, request: Request) -> QueueLimits | None:
         """Where others wait already for a place that this request needs, too."""
         if not self.lines:
             return None
@@ -179,14 +186,14 @@ class Judge:
             if self.shedding is not None and not self.shedding.ensure():
                 self._pid = 0
 
-    def beside(self, policy: Policy) -> Judge:
+    def beside(self, policy: Policy) -> Evaluator:
         """Other rules on the same stores, which stay this one's to close."""
         other = copy(self)
         other.policy = policy
         other.owned = []
         other._quiet = None
         other.overrides = LiveOverrides()
-        other._charging = Charging(self.stored, other.overrides, self.shares)
+        other._charging = ChargeBuilder(self.stored, other.overrides, self.shares)
         # No request is shed twice.
         other._shedding = Shedding()
         other.shedding = other.activity = None
@@ -316,17 +323,17 @@ class Judge:
         return match, charges, now, policy
 
     def _ask(
-        self, store: Store, match: Match, charges: list[Charge], now: int | None
+        self, store: Store, match: MatchedRules, charges: list[Charge], now: int | None
     ) -> Awaitable[list[Decision]]:
         """A store elsewhere."""
         side = self.stores.in_loop[id(store)]
         if not match.holds or store is not self.shared:
             return side.decide(charges, now)
-        return decide_though_cancelled(
+        return decide_shielded(
             side, charges, now, partial(self.giving_back.release_all, store, charges)
         )
 
-    def look(self, request: Request) -> Look:
+    def look(self, request: Request) -> PeekPlan:
         """Which counter of which store each rule would be asked about this request."""
         now = self.clock and self.clock()
         match, charges, refusal = self._charging.charges(self.policy, request, now)
@@ -338,9 +345,9 @@ class Judge:
                 refused[place] = self._denial(charge, now)
             else:
                 asked.append((self.stores.of(rule), charge))
-        return Look(match, [charge[0] for charge in charges], asked, refused, listed, now)
+        return PeekPlan(match, [charge[0] for charge in charges], asked, refused, listed, now)
 
-    def conclude_look(self, look: Look, decisions: list[Decision], request: Request) -> Verdict:
+    def conclude_look(self, look: PeekPlan, decisions: list[Decision], request: Request) -> Verdict:
         """What `check` would have said; observers are not told."""
         match, peeked = look.match, iter(decisions)
         answers = [
@@ -354,7 +361,9 @@ class Judge:
             listed=look.listed,
         )  # fmt: skip
 
-    def counters(self, request: Request, only: str | None) -> Iterator[tuple[Store, Meter, str]]:
+    def counters(
+        self, request: Request, only: str | None
+    ) -> Iterator[tuple[Store, CounterSpec, str]]:
         """Those of the request's keys: of all rules it meets, or of one."""
         wanted = None if only is None else rule_named(only, self.policy.rules).distinct_name
         now = self.clock and self.clock()
@@ -381,7 +390,7 @@ class Judge:
         self.overrides.set_for(rule, key, override)
 
     def _decide_here(
-        self, match: Match, charges: list[Charge], now: int | None
+        self, match: MatchedRules, charges: list[Charge], now: int | None
     ) -> dict[int, Decision]:
         """What the local store says, by the rules' places."""
         places = match.enforced if self.one_store else match.local
@@ -391,7 +400,7 @@ class Judge:
         return dict(zip(places, answers, strict=True))
 
     def _stages(
-        self, match: Match, decisions: dict[int, Decision]
+        self, match: MatchedRules, decisions: dict[int, Decision]
     ) -> Iterator[tuple[Store, tuple[int, ...]]]:
         """The stores that are still to be asked, each if all before it let pass: from the nearest to the furthest."""
         if self.one_store:
@@ -402,11 +411,11 @@ class Judge:
 
     def _give_back(
         self,
-        match: Match,
+        match: MatchedRules,
         charges: list[Charge],
         decisions: dict[int, Decision],
         now: int | None,
-    ) -> Iterator[StoreCall]:
+    ) -> Iterator[StoreRefund]:
         """A store denied or failed: what those before it were charged comes back."""
         for place, decision in decisions.items():
             meter, key, cost = charges[place]
@@ -415,13 +424,13 @@ class Judge:
                 (decisions[place],) = self.local.peek([(meter, key, 0)], now)
             else:
                 at = self.stores.charged_at(self.leased, meter, decision)
-                yield StoreCall(self.leased, refund_verb(decision), ([charges[place]], at, now))
+                yield StoreRefund(self.leased, refund_verb(decision), ([charges[place]], at, now))
                 _, remaining, _, reset_us, _ = decision.outcome
                 outcome = (True, remaining + cost, 0, reset_us, 0)
                 decisions[place] = decision._replace(outcome=outcome)
 
     def _release_places(
-        self, match: Match, charges: list[Charge], decisions: dict[int, Decision]
+        self, match: MatchedRules, charges: list[Charge], decisions: dict[int, Decision]
     ) -> None:
         """Cancelled, or interrupted as by a timeout of gevent: what was charged stands, but a place would be held for no request."""
         if match.holds:
@@ -431,7 +440,7 @@ class Judge:
 
     def _shadows(
         self,
-        match: Match,
+        match: MatchedRules,
         charges: list[Charge],
         decisions: dict[int, Decision],
         now: int | None,
@@ -447,7 +456,7 @@ class Judge:
 
     def _conclude_some(
         self,
-        match: Match,
+        match: MatchedRules,
         decisions: dict[int, Decision],
         policy: Policy,
         request: Request,
@@ -463,7 +472,7 @@ class Judge:
 
     def _conclude(
         self,
-        match: Match,
+        match: MatchedRules,
         decisions: list[Decision],
         policy: Policy,
         request: Request,
@@ -512,7 +521,7 @@ class Judge:
 
     def _refuse(
         self,
-        match: Match,
+        match: MatchedRules,
         charges: list[Charge],
         refusal: Refusal,
         now: int | None,
@@ -532,7 +541,7 @@ class Judge:
         decisions[last] = self._denial(charges[last], now)
         return self._conclude_some(match, decisions, policy, request, charges, refusal.listed)
 
-    def _dropped(self, match: Match, charges: list[Charge]) -> int | None:
+    def _dropped(self, match: MatchedRules, charges: list[Charge]) -> int | None:
         """The place of the first rule by which chance denies; every such rule counts the arrival."""
         found = None
         for place in match.drops:
@@ -543,7 +552,7 @@ class Judge:
 
     def _drop(
         self,
-        match: Match,
+        match: MatchedRules,
         place: int,
         charges: list[Charge],
         now: int | None,
@@ -593,7 +602,7 @@ def _observer(observer: str | Observer) -> Observer:
     )
 
 
-def _denied_or_delayed(match: Match, decisions: list[Decision]) -> tuple[Rule | None, float]:
+def _denied_or_delayed(match: MatchedRules, decisions: list[Decision]) -> tuple[Rule | None, float]:
     """The first rule that denies; else how long the request is to be delayed."""
     enforced = [(match.rules[place], decisions[place]) for place in match.enforced]
     denied_by = next((rule for rule, decision in enforced if not decision), None)

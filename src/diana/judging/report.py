@@ -13,7 +13,7 @@ from functools import lru_cache
 
 from diana.core.contracts import Observer
 from diana.core.decision import Decision
-from diana.core.match import Match
+from diana.core.match import MatchedRules
 from diana.core.verdict import Verdict
 
 log = logging.getLogger("diana")
@@ -100,5 +100,5 @@ def _refunded(decision: Decision) -> Decision:
 
 
 @lru_cache(MOST_JOINED)
-def _joined_match(matches: tuple[Match, ...]) -> Match:
-    return Match(tuple(rule for match in matches for rule in match.rules))
+def _joined_match(matches: tuple[MatchedRules, ...]) -> MatchedRules:
+    return MatchedRules(tuple(rule for match in matches for rule in match.rules))

@@ -11,7 +11,7 @@ from diana.core.contracts import Client, Store
 from diana.core.decision import Decision
 from diana.core.errors import ConfigError, DianaError
 from diana.core.match import HERE, LEASED
-from diana.core.meter import Meter
+from diana.core.meter import CounterSpec
 from diana.core.policy import Policy
 from diana.core.rule import Rule
 from diana.stores import asynchronous, open_store
@@ -31,7 +31,9 @@ class RuleStores:
         settings = policy.settings
         where = settings.local_store if local_store is None else local_store
         self.local = open_store(where)
-        self._check_meter: Callable[[Meter], None] | None = getattr(self.local, "check_meter", None)
+        self._check_meter: Callable[[CounterSpec], None] | None = getattr(
+            self.local, "check_meter", None
+        )
         self.check_fits(policy)
         chosen = store
         if chosen is None:  # not `or`: an empty store is false
@@ -84,7 +86,7 @@ class RuleStores:
             return self.local
         return self.leased if rule.scope == LEASED else self.shared
 
-    def charged_at(self, store: Store, meter: Meter, decision: Decision) -> int:
+    def charged_at(self, store: Store, meter: CounterSpec, decision: Decision) -> int:
         """The moment under which a charge is refunded. What a lease reports of a counter is older than the charge."""
         is_lease = store is self.leased and self.leased is not self.shared
         return decision.at if is_lease else charged_at(meter, decision)
@@ -100,7 +102,7 @@ class RuleStores:
                 if not meter.denies_all and (rule.scope != "global" or meter.when_down == "local"):
                     _check_fit(self._check_meter, meter, rule)
 
-    def check_fit(self, meter: Meter) -> None:
+    def check_fit(self, meter: CounterSpec) -> None:
         if self._check_meter is not None and not meter.denies_all:
             self._check_meter(meter)
 
@@ -116,7 +118,7 @@ class RuleStores:
                 )
 
 
-def _check_fit(check: Callable[[Meter], None], meter: Meter, rule: Rule) -> None:
+def _check_fit(check: Callable[[CounterSpec], None], meter: CounterSpec, rule: Rule) -> None:
     try:
         check(meter)
     except ConfigError as error:

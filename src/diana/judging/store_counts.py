@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 from weakref import ref
 
-from diana.judging.giving_back import GivingBack
+from diana.judging.giving_back import RefundPlanner
 
 
 class StoreCounts:
-    def __init__(self, store: Any, giving_back: GivingBack) -> None:
+    def __init__(self, store: Any, giving_back: RefundPlanner) -> None:
         self._store = _weakly(store)
         self._giving_back = ref(giving_back)
         self._last: dict[str, int] = {"expired_places": 0}

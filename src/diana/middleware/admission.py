@@ -16,8 +16,8 @@ from weakref import WeakKeyDictionary
 from diana.core.verdict import Verdict
 from diana.guard import AsyncGuard, Guard
 from diana.judging.report import RequestReport
-from diana.middleware.answer import Denial
-from diana.places import Held
+from diana.middleware.answer import DenialResponse
+from diana.places import AcquiredSlots
 
 ADMISSION = "diana.admission"
 """In a scope and an environ: the Admission of the request."""
@@ -32,7 +32,7 @@ class RouteDenial(NamedTuple):
     """A limit on the route denied the request and has no answer of its own, so the middleware's `denied` may answer."""
 
     verdict: Verdict
-    denial: Denial
+    denial: DenialResponse
 
 
 class Charged:
@@ -43,7 +43,7 @@ class Charged:
     def __init__(self, guard: AnyGuard, verdict: Verdict) -> None:
         self.guard = guard
         self.verdict = verdict
-        self.held: Held | None = None
+        self.held: AcquiredSlots | None = None
         self.is_refunded = self.is_final = False
 
 

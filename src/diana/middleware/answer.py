@@ -16,9 +16,9 @@ from math import inf
 from typing import NamedTuple
 
 from diana.core.decision import NEVER, UNKNOWN, Decision
-from diana.core.limit import Places
-from diana.core.match import Match
-from diana.core.meter import Meter
+from diana.core.limit import ConcurrencyLimit
+from diana.core.match import MatchedRules
+from diana.core.meter import CounterSpec
 from diana.core.policy import Policy
 from diana.core.rule import Body, Rule
 from diana.core.shed import Shed
@@ -27,8 +27,8 @@ from diana.middleware.accept import HTML, JSON, TEXT, preferred_kind
 from diana.middleware.fields import (
     LARGEST,
     SOON,
-    announce,
     policy_name,
+    quota_headers,
     quoted,
     seconds_to_retry,
     seconds_up,
@@ -66,7 +66,7 @@ _PAGE = """\
 """
 
 
-class Denial(NamedTuple):
+class DenialResponse(NamedTuple):
     """A whole answer. The body is there for HEAD too; the sender leaves it out."""
 
     status: int
@@ -74,7 +74,7 @@ class Denial(NamedTuple):
     body: bytes
 
 
-class Answers:
+class ResponseBuilder:
     """The answers of one policy: `fields(verdict)` for an allowed request, `denial(verdict)` for a denied one."""
 
     def __init__(self, policy: Policy) -> None:
@@ -85,9 +85,9 @@ class Answers:
         self._retry_after = "retry-after" in self._answer.headers
         self._compose = lru_cache(MOST_COMPOSED)(_compose)
 
-    def of(self, policy: Policy) -> Answers:
+    def of(self, policy: Policy) -> ResponseBuilder:
         """These, or those of another policy: rules may be exchanged at any time."""
-        return self if policy is self._policy else Answers(policy)
+        return self if policy is self._policy else ResponseBuilder(policy)
 
     def fields(self, verdict: Verdict) -> Fields:
         """Header lines of an allowed answer. Rules in the shadow are not in them."""
@@ -97,7 +97,7 @@ class Answers:
             match, decisions, meters = _once_per_rule(match, decisions, meters)
         announcement = match.announcement
         if announcement is None or meters is not match.meters:
-            announcement = announce(match, meters)
+            announcement = quota_headers(match, meters)
         if match.shadows:
             decisions = tuple(decisions[place] for place in match.enforced)
         if not decisions:
@@ -128,7 +128,7 @@ class Answers:
             fields += _legacy(tightest, bool(places and places[decisions.index(tightest)]))
         return fields
 
-    def denial(self, verdict: Verdict) -> Denial:
+    def denial(self, verdict: Verdict) -> DenialResponse:
         """Status, header lines and body for a denied request."""
         if verdict.shed is not None:
             return self._shed(verdict, verdict.shed)
@@ -148,27 +148,29 @@ class Answers:
         problem = REDUCED if denying and denying[0][1].degraded else EXCEEDED
         headers, content = self._headers_and_body(verdict, status, body, problem, names, retry)
         if self._ietf and asked:
-            headers.append(announce(match, meters).policy)
+            headers.append(quota_headers(match, meters).policy)
             limits = ", ".join(_exhausted(rule, decision) for rule, decision in denying)
             headers.append((b"ratelimit", limits.encode("ascii")))
         if self._legacy and denying:
             rule, longest = max(denying, key=lambda one: _wait_us(one[1]))
-            headers += _legacy(longest, isinstance(rule.meter.limit, Places))
-        return Denial(status, headers, content)
+            headers += _legacy(longest, isinstance(rule.meter.limit, ConcurrencyLimit))
+        return DenialResponse(status, headers, content)
 
-    def _shed(self, verdict: Verdict, shed: Shed) -> Denial:
+    def _shed(self, verdict: Verdict, shed: Shed) -> DenialResponse:
         """No quota was asked, so none is told."""
         status = self._answer.status
         headers, content = self._headers_and_body(
             verdict, status, self._answer.body, OVERLOADED, (), shed.retry_after
         )
-        return Denial(status, headers, content)
+        return DenialResponse(status, headers, content)
 
-    def _listed(self, verdict: Verdict) -> Denial:
+    def _listed(self, verdict: Verdict) -> DenialResponse:
         """A client on a `deny` list: no quota was asked, and no time is told."""
         status = verdict.status or self._answer.status
         body = self._body(verdict.denied_by)
-        return Denial(status, *self._headers_and_body(verdict, status, body, LISTED, (), None))
+        return DenialResponse(
+            status, *self._headers_and_body(verdict, status, body, LISTED, (), None)
+        )
 
     def _headers_and_body(
         self,
@@ -200,8 +202,8 @@ class Answers:
 
 
 def _once_per_rule(
-    match: Match, decisions: tuple[Decision, ...], meters: tuple[Meter, ...]
-) -> tuple[Match, tuple[Decision, ...], tuple[Meter, ...]]:
+    match: MatchedRules, decisions: tuple[Decision, ...], meters: tuple[CounterSpec, ...]
+) -> tuple[MatchedRules, tuple[Decision, ...], tuple[CounterSpec, ...]]:
     """A rule that counts by the path may be asked once per reading of it: its tightest decision is told."""
     tightest: dict[int, int] = {}
     for place, rule in enumerate(match.rules):

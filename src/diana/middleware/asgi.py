@@ -26,7 +26,7 @@ from diana.middleware.admission import (
     admission_of,
     report_of,
 )
-from diana.middleware.answer import Answers
+from diana.middleware.answer import ResponseBuilder
 from diana.middleware.asgi_request import App, Message, Receive, Scope, ScopeRequest, Send
 from diana.middleware.asgi_send import own_answer, send_admitted, send_beside
 from diana.middleware.at_hand import (
@@ -42,7 +42,7 @@ from diana.middleware.holding import send_and_release
 from diana.middleware.identity import ARGUMENTS, Finder, Finders, afind
 from diana.middleware.inside import enter_in_loop
 from diana.middleware.opening import Rules, check_options, open_guard
-from diana.middleware.outcome import Outcome
+from diana.middleware.outcome import StatusSettler
 from diana.waiting import Timer
 
 __all__ = [
@@ -125,7 +125,7 @@ class RateLimitMiddleware:
         self._timer = Timer(self.guard.clock)
         self._finders = self.finders if self.finders else None
         policy = self.guard.policy
-        self._answers, self._version = Answers(policy), policy.version
+        self._answers, self._version = ResponseBuilder(policy), policy.version
         self._waits = policy.waits
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -173,7 +173,7 @@ class RateLimitMiddleware:
         scope[VERDICT] = scope[SCOPE_VERDICT] = verdict
         scope[MIDDLEWARE] = self
         if verdict.version is not self._version:
-            self._answers, self._version = Answers(guard.policy), verdict.version
+            self._answers, self._version = ResponseBuilder(guard.policy), verdict.version
             self._waits = guard.policy.waits
         if not verdict.allowed:
             await self._refuse(scope, receive, send, verdict)
@@ -312,7 +312,7 @@ class RateLimitMiddleware:
         if not (charged.verdict.match.by_outcome or admissions.routes_see_status):
             await self.app(scope, receive, send)
             return
-        outcome = Outcome(receive, send, lambda status: admission.asettle(status, charged))
+        outcome = StatusSettler(receive, send, lambda status: admission.asettle(status, charged))
         try:
             await self.app(scope, outcome.receive, outcome.send)
         except Exception:

@@ -26,7 +26,7 @@ from diana.core.errors import ConfigError, shown
 from diana.guard import AsyncGuard, Guard
 from diana.middleware import workers
 from diana.middleware.admission import ADMISSION, Admission, Charged, admission_of, report_of
-from diana.middleware.answer import Answers, Denial, Fields
+from diana.middleware.answer import DenialResponse, Fields, ResponseBuilder
 from diana.middleware.at_hand import (
     MIDDLEWARE,
     beside_own_words,
@@ -74,7 +74,7 @@ class RateLimitMiddleware:
             self.denied = called(denied)
         opened = self.aguard if self._is_async else self.guard
         workers.warn_of_several_workers(opened)
-        self._answers = Answers(opened.policy)
+        self._answers = ResponseBuilder(opened.policy)
         self._timer = Timer(clock)
 
     def __call__(self, asked: HttpRequest) -> Any:
@@ -241,7 +241,7 @@ def user(request: HttpRequest) -> Any:
     return person.pk if person.is_authenticated else None
 
 
-def refusal(denial: Denial, asked: Any, own: HttpResponse | None) -> HttpResponse:
+def refusal(denial: DenialResponse, asked: Any, own: HttpResponse | None) -> HttpResponse:
     """The answer to a denied request: the application's own, or Diana's."""
     if own is not None:
         return with_denial(own, denial)
@@ -250,7 +250,7 @@ def refusal(denial: Denial, asked: Any, own: HttpResponse | None) -> HttpRespons
     return HttpResponse(content, status=denial.status, headers=headers)
 
 
-def with_denial(own: HttpResponse, denial: Denial) -> HttpResponse:
+def with_denial(own: HttpResponse, denial: DenialResponse) -> HttpResponse:
     """The application's own answer, with the header lines of a denial that it lacks."""
     if not isinstance(own, HttpResponseBase):
         raise ConfigError(

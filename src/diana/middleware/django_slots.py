@@ -17,10 +17,10 @@ from weakref import ref
 from django.core.handlers.asgi import ASGIRequest
 from django.http import HttpRequest
 
-from diana.places import Held
+from diana.places import AcquiredSlots
 
 
-def release_with_request(asked: HttpRequest, response: Any, held: Held) -> Any:
+def release_with_request(asked: HttpRequest, response: Any, held: AcquiredSlots) -> Any:
     """The response, ready to be returned; the slots are released when its request is over."""
     closing = vars(asked).get("close")
     if not isinstance(closing, _Closing):
@@ -41,10 +41,10 @@ class _Closing:
 
     def __init__(self, asked: HttpRequest) -> None:
         self._asked = ref(asked)
-        self.held: list[Held] = []
+        self.held: list[AcquiredSlots] = []
         self._dropped: list[ref[Any]] = []
 
-    def release_with(self, response: Any, held: Held) -> None:
+    def release_with(self, response: Any, held: AcquiredSlots) -> None:
         """When the response is freed: it is dropped if the client has left while the view ran in its thread."""
         self._dropped.append(ref(response, lambda _: held.release()))
 
@@ -61,9 +61,9 @@ class _Closing:
 class _WatchedStream:
     """The pieces of a response. The task that takes the first one is the task that sends the response."""
 
-    def __init__(self, pieces: AsyncIterable[bytes], held: Held) -> None:
+    def __init__(self, pieces: AsyncIterable[bytes], held: AcquiredSlots) -> None:
         self._pieces = aiter(pieces)
-        self._held: Held | None = held
+        self._held: AcquiredSlots | None = held
 
     def __aiter__(self) -> _WatchedStream:
         return self
@@ -75,7 +75,7 @@ class _WatchedStream:
         return await anext(self._pieces)
 
 
-def _release_if_it_fails(pieces: Iterable[bytes], held: Held) -> Iterator[bytes]:
+def _release_if_it_fails(pieces: Iterable[bytes], held: AcquiredSlots) -> Iterator[bytes]:
     try:
         yield from pieces
     except BaseException:
@@ -83,7 +83,7 @@ def _release_if_it_fails(pieces: Iterable[bytes], held: Held) -> Iterator[bytes]
         raise
 
 
-def _release_if_task_fails(held: Held) -> bool:
+def _release_if_task_fails(held: AcquiredSlots) -> bool:
     """False if this is a thread, which runs no task."""
     try:
         task = asyncio.current_task()

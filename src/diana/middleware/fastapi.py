@@ -26,7 +26,7 @@ from starlette.requests import HTTPConnection
 
 from diana.core.errors import ConfigError
 from diana.core.verdict import Verdict
-from diana.middleware.answer import Denial, Fields, detail_of, seconds_without_header
+from diana.middleware.answer import DenialResponse, Fields, detail_of, seconds_without_header
 from diana.middleware.asgi import close_of
 from diana.middleware.asgi_route import check_route, denied_of, keep_response
 from diana.middleware.at_hand import Denied
@@ -50,7 +50,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 class RateLimitExceeded(HTTPException):
     """Over the limit. FastAPI answers it as any HTTPException, with a `detail`; `answer` says more."""
 
-    def __init__(self, denial: Denial, verdict: Verdict, denied: Denied | None = None) -> None:
+    def __init__(
+        self, denial: DenialResponse, verdict: Verdict, denied: Denied | None = None
+    ) -> None:
         headers = dict(lines_from_fields(denial.headers))
         headers.pop("Content-Length", None)
         # A problem (RFC 9457) may consist of its detail alone.

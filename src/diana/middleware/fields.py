@@ -16,9 +16,9 @@ import re
 from urllib.parse import quote
 
 from diana.core.decision import NEVER, UNKNOWN, Decision
-from diana.core.limit import Places
-from diana.core.match import Announcement, Match
-from diana.core.meter import Meter
+from diana.core.limit import ConcurrencyLimit
+from diana.core.match import MatchedRules, QuotaHeaders
+from diana.core.meter import CounterSpec
 from diana.core.rule import Rule
 
 SECOND_US = 1_000_000
@@ -46,7 +46,7 @@ def quoted(name: str) -> str:
     return '"' + policy_name(name).replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-def announce(match: Match, meters: tuple[Meter, ...]) -> Announcement:
+def quota_headers(match: MatchedRules, meters: tuple[CounterSpec, ...]) -> QuotaHeaders:
     """What is said of the enforced rules whatever they decide; the match keeps it for the next answer."""
     own = meters == match.meters
     known = match.announcement if own else match.announcements.get(meters)
@@ -57,14 +57,16 @@ def announce(match: Match, meters: tuple[Meter, ...]) -> Announcement:
     template = ", ".join(
         quoted(rule.name).replace("%", "%%")
         # When a place is given back, nobody knows.
-        + (";r=%d" if isinstance(meter.limit, Places) else ";r=%d;t=%d")
+        + (";r=%d" if isinstance(meter.limit, ConcurrencyLimit) else ";r=%d;t=%d")
         for rule, meter in enforced
     )
-    announcement = Announcement(
+    announcement = QuotaHeaders(
         (b"ratelimit-policy", policy.encode("ascii")),
         template.encode("ascii"),
         tuple(getattr(meter.params, "pace", AT_ONCE) for _, meter in enforced),
-        tuple(isinstance(meter.limit, Places) for _, meter in enforced) if match.holds else None,
+        tuple(isinstance(meter.limit, ConcurrencyLimit) for _, meter in enforced)
+        if match.holds
+        else None,
     )
     if own:
         match.announcement = announcement
@@ -73,13 +75,13 @@ def announce(match: Match, meters: tuple[Meter, ...]) -> Announcement:
     return announcement
 
 
-def policy_item(rule: Rule, meter: Meter) -> str:
+def policy_item(rule: Rule, meter: CounterSpec) -> str:
     """`"name";q=10;w=1`; with a burst of its own also that. The window is left out if it is no whole number of seconds.
 
     Places are `"name";q=5;qu="concurrent-requests"`: they have no window.
     """
     limit, burst = meter.limit, meter.params.limit
-    if isinstance(limit, Places):
+    if isinstance(limit, ConcurrencyLimit):
         return f'{quoted(rule.name)};q={limit.rpu};qu="concurrent-requests"'
     item = f"{quoted(rule.name)};q={limit.rpu}"
     if limit.unit_us % SECOND_US == 0:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
-from diana.places import Held
+from diana.places import AcquiredSlots
 
 Message = MutableMapping[str, Any]
 Send = Callable[[Message], Awaitable[None]]
@@ -17,7 +17,7 @@ LAST_UNLESS_MORE = frozenset({"http.response.body", "websocket.http.response.bod
 ALWAYS_LAST = frozenset({"websocket.close", "http.response.pathsend"})
 
 
-def send_and_release(send: Send, held: Held) -> Send:
+def send_and_release(send: Send, held: AcquiredSlots) -> Send:
     """`send` that gives the places back behind the last piece of the answer, though the app may have more to do."""
     has_trailers = False
 

@@ -12,7 +12,7 @@ from litestar.routes import HTTPRoute
 from litestar.types import Guard, Message, Scope
 
 from diana.core.verdict import Verdict
-from diana.middleware.answer import Denial, detail_of, seconds_without_header
+from diana.middleware.answer import DenialResponse, detail_of, seconds_without_header
 from diana.middleware.asgi import close_of
 from diana.middleware.asgi_route import check_route, keep_response
 from diana.middleware.asgi_send import BEGINS_RESPONSE, not_twice
@@ -30,7 +30,7 @@ IS_LIMIT = "__diana_is_limit__"
 class RateLimitExceeded(HTTPException):
     """Over the limit. Litestar answers it as any HTTPException, with a `detail`."""
 
-    def __init__(self, denial: Denial, verdict: Verdict) -> None:
+    def __init__(self, denial: DenialResponse, verdict: Verdict) -> None:
         headers = dict(lines_from_fields(denial.headers))
         headers.pop("Content-Length", None)
         headers.pop("Content-Type", None)

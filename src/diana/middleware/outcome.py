@@ -15,7 +15,7 @@ DISCONNECTS = ("http.disconnect", "websocket.disconnect")
 SWITCHING, FORBIDDEN = 101, 403
 
 
-class Outcome:
+class StatusSettler:
     """`receive` and `send` for the app; `settle` is called with the status, at most once."""
 
     def __init__(

@@ -21,9 +21,9 @@ from weakref import WeakKeyDictionary
 from diana.core.contracts import Client, Clock, Observer, Store
 from diana.core.duration import spelling_from_micros
 from diana.core.errors import ConfigError
-from diana.core.limit import Places, limits_from_spelling
+from diana.core.limit import ConcurrencyLimit, limits_from_spelling
 from diana.core.meter import AT_ONCE
-from diana.core.policy import Answer, Policy, Settings
+from diana.core.policy import Policy, ResponseSettings, Settings
 from diana.core.request import Request
 from diana.core.verdict import Verdict
 from diana.guard import AsyncGuard, Guard
@@ -35,17 +35,17 @@ from diana.middleware.admission import (
     admission_of,
     see_status,
 )
-from diana.middleware.answer import Answers, Denial, Fields
+from diana.middleware.answer import DenialResponse, Fields, ResponseBuilder
 from diana.middleware.at_hand import MIDDLEWARE, VERDICT, Denied, checked_denied
 from diana.middleware.by_request import RequestFunctions
 from diana.middleware.delay import WAITING, deny_instead
 from diana.middleware.identity import Finder, Finders, afind, find
-from diana.places import Held
+from diana.places import AcquiredSlots
 from diana.sources.rules import rules_from_mapping
 from diana.waiting import Timer
 
 TOO_MANY_REQUESTS = 429
-CLASSIC_STATUS = Answer().status
+CLASSIC_STATUS = ResponseSettings().status
 """Of a rules file that says nothing else: routes then answer 429."""
 
 DEFAULT_ALGO = "TB"
@@ -59,9 +59,9 @@ class Checked(NamedTuple):
     """What a limit says to a request: a denial to answer with, or header lines for the view's own answer."""
 
     verdict: Verdict | None
-    denial: Denial | None
+    denial: DenialResponse | None
     fields: Fields
-    held: Held | None = None
+    held: AcquiredSlots | None = None
     """Of a limit such as `5 at once`: the place that it took, to be given back when the answer is sent."""
 
 
@@ -89,7 +89,7 @@ class _Counting(NamedTuple):
     settings: Settings
     guard: Guard
     aguard: AsyncGuard
-    answers: Answers
+    answers: ResponseBuilder
     timer: Timer
 
 
@@ -145,7 +145,7 @@ class RouteLimit:
         self._named = name is not None or counter is not None
         self._counter = name or counter or f"route {next(_unnamed)}"
         self.holds_places = any(
-            isinstance(one, Places) for one in limits_from_spelling(self._limit)
+            isinstance(one, ConcurrencyLimit) for one in limits_from_spelling(self._limit)
         )
         self._rule = {
             "actor": spelled if isinstance(spelled, str) else list(spelled),
@@ -305,7 +305,7 @@ class RouteLimit:
     def _counting(self, settings: Settings, guard: Guard) -> _Counting:
         policy = guard.policy
         aguard = AsyncGuard.beside(guard, policy)
-        return _Counting(settings, guard, aguard, Answers(policy), Timer(guard.clock))
+        return _Counting(settings, guard, aguard, ResponseBuilder(policy), Timer(guard.clock))
 
     def _policy(self, settings: Settings, elsewhere: bool) -> Policy:
         """A rules file of one block, with all that a file is checked for."""
@@ -320,7 +320,7 @@ class RouteLimit:
         for limit in limits:
             unit = spelling_from_micros(limit.unit_us)
             numbers: dict[str, Any] = {"rpu": limit.rpu, "unit": unit}
-            if isinstance(limit, Places):
+            if isinstance(limit, ConcurrencyLimit):
                 unit = AT_ONCE
                 algo = rule["algo"] if rule["algo"] != DEFAULT_ALGO else "C"
                 numbers = {"most": limit.rpu, "algo": algo}

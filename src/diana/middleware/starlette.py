@@ -15,7 +15,7 @@ from starlette.websockets import WebSocket
 
 from diana.core.errors import ConfigError
 from diana.core.verdict import Verdict
-from diana.middleware.answer import Denial, Fields
+from diana.middleware.answer import DenialResponse, Fields
 from diana.middleware.asgi import close_of
 from diana.middleware.asgi_request import App, Message, Receive, Scope, Send
 from diana.middleware.asgi_route import check_route, denied_of, keep_response
@@ -31,7 +31,7 @@ from diana.middleware.holding import send_and_release
 from diana.middleware.route import RouteLimit
 from diana.middleware.told import remember, remembered
 from diana.middleware.view import ViewLimits, marked
-from diana.places import Held
+from diana.places import AcquiredSlots
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -78,7 +78,7 @@ def rate_limit(limit: str, **options: Any) -> Callable[[F], F]:
 
 
 async def answer_denied(
-    limit: RouteLimit, denial: Denial, connection: HTTPConnection, verdict: Verdict
+    limit: RouteLimit, denial: DenialResponse, connection: HTTPConnection, verdict: Verdict
 ) -> Response:
     keep_response(connection.scope)
     denied = denied_of(limit, connection.scope)
@@ -86,7 +86,7 @@ async def answer_denied(
 
 
 async def response_from_denial(
-    denial: Denial, denied: Denied | None, connection: HTTPConnection, verdict: Verdict
+    denial: DenialResponse, denied: Denied | None, connection: HTTPConnection, verdict: Verdict
 ) -> Response:
     """The application's own answer, or Diana's."""
     status, fields, body = denial
@@ -128,7 +128,7 @@ class _Releasing:
 
     __slots__ = ("_held", "_response")
 
-    def __init__(self, response: Response, held: Held) -> None:
+    def __init__(self, response: Response, held: AcquiredSlots) -> None:
         object.__setattr__(self, "_response", response)
         object.__setattr__(self, "_held", held)
 
@@ -150,7 +150,7 @@ class _Releasing:
             await self._response(scope, receive, send_and_release(send, held))
 
 
-def release_behind(returned: Any, held: Held) -> Any:
+def release_behind(returned: Any, held: AcquiredSlots) -> Any:
     """What an endpoint returned: of a response its places are given back when it is sent; of anything else (a WebSocket's end), now."""
     if isinstance(returned, Response):
         return _Releasing(returned, held)

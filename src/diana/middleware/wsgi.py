@@ -25,7 +25,7 @@ from diana.middleware.admission import (
     admission_of,
     report_of,
 )
-from diana.middleware.answer import Answers, Fields
+from diana.middleware.answer import Fields, ResponseBuilder
 from diana.middleware.at_hand import (
     MIDDLEWARE,
     VERDICT,
@@ -163,7 +163,7 @@ class RateLimitMiddleware:
         self.guard = guard
         workers.warn_of_several_workers(self.guard)
         self._timer = Timer(self.guard.clock)
-        self._answers = Answers(self.guard.policy)
+        self._answers = ResponseBuilder(self.guard.policy)
 
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         environ[MIDDLEWARE] = self
@@ -225,7 +225,7 @@ class RateLimitMiddleware:
         environ: Environ,
         start_response: StartResponse,
         verdict: Verdict,
-        answers: Answers,
+        answers: ResponseBuilder,
     ) -> Iterable[bytes]:
         admission: Admission | None = environ.get(ADMISSION)
         if admission is not None:
@@ -247,7 +247,7 @@ class RateLimitMiddleware:
         start_response: StartResponse,
         admission: Admission,
         charged: Charged,
-        answers: Answers,
+        answers: ResponseBuilder,
     ) -> Iterable[bytes]:
         verdict = charged.verdict
         if verdict.delay:

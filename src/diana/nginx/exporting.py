@@ -24,7 +24,7 @@ from diana.nginx.unicode_tables import unicode_tables
 from diana.nginx.wire_rules import ALGORITHMS, rules_key, wire_rules
 from diana.stores.redis.protocol.acquire_in_lua import PRELUDE
 from diana.stores.redis.protocol.script import keeps_log, scripts
-from diana.stores.redis.url import BUDGET_US, NAMESPACE, Address, address_from_url
+from diana.stores.redis.url import BUDGET_US, NAMESPACE, RedisAddress, address_from_url
 
 _SAFE = re.compile(r"[A-Za-z0-9_./-]+")
 _SIZE = re.compile(r"([0-9]{1,15})([kKmM]?)")
@@ -125,7 +125,7 @@ def _store(policy: Policy, url: str) -> dict[str, Any]:
 _LOGIN = ("username", "password", "db")
 
 
-def _check(address: Address) -> None:
+def _check(address: RedisAddress) -> None:
     if address.kind == "sentinel":
         raise ConfigError(
             "nginx does not ask sentinels; write the URL of one server, or of a cluster"

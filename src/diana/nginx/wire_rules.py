@@ -20,10 +20,10 @@ from diana.actors.number import conversion_from_argument
 from diana.core.actor import CODE
 from diana.core.division import divided
 from diana.core.errors import ConfigError
-from diana.core.meter import Meter
+from diana.core.meter import CounterSpec
 from diana.core.policy import Policy, RulesFrom, Settings
-from diana.core.roster import Roster
-from diana.core.rule import Body, Place, Rule
+from diana.core.roster import AllowList
+from diana.core.rule import Body, FilePosition, Rule
 from diana.core.terms import LiveOverrides
 from diana.core.url import Url
 from diana.middleware.fields import AT_ONCE, policy_item, policy_name, quoted
@@ -146,7 +146,7 @@ def _why_not_actor(spelling: str, settings: Settings) -> str | None:
     return None
 
 
-def _where(place: Place | None) -> str:
+def _where(place: FilePosition | None) -> str:
     return "" if place is None or not place.line else f"line {place.line}, column {place.column}: "
 
 
@@ -197,14 +197,16 @@ def _rule(rule: Rule, settings: Settings, stored: LiveOverrides) -> dict[str, An
     return found
 
 
-def _override(rule: Rule, meter: Meter, until_us: int | None, settings: Settings) -> dict[str, Any]:
+def _override(
+    rule: Rule, meter: CounterSpec, until_us: int | None, settings: Settings
+) -> dict[str, Any]:
     found: dict[str, Any] = {"meter": _meter(rule, meter, settings)}
     if until_us is not None:
         found["until_us"] = until_us
     return found
 
 
-def _meter(rule: Rule, meter: Meter, settings: Settings) -> dict[str, Any]:
+def _meter(rule: Rule, meter: CounterSpec, settings: Settings) -> dict[str, Any]:
     """A limit as the script takes it, as the kernels do, and what header lines say of it."""
     wire = wire_limit(meter) or b""
     found: dict[str, Any] = {
@@ -221,7 +223,7 @@ def _meter(rule: Rule, meter: Meter, settings: Settings) -> dict[str, Any]:
     return found
 
 
-def _numbers(meter: Meter) -> dict[str, Any]:
+def _numbers(meter: CounterSpec) -> dict[str, Any]:
     """None of a limit of 0, which no kernel is asked about."""
     if meter.denies_all:
         return {}
@@ -241,7 +243,7 @@ def _body(body: Body) -> dict[str, str]:
     return {kind: words for kind, words in body._asdict().items() if words is not None}
 
 
-def _roster(roster: Roster, url: Url, settings: Settings) -> list[dict[str, Any]]:
+def _roster(roster: AllowList, url: Url, settings: Settings) -> list[dict[str, Any]]:
     return [
         {"networks": sorted(entry.values)}
         if entry.spelling == "ip"

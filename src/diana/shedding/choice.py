@@ -21,7 +21,7 @@ PATIENCE = 32.0
 """What a run of `last` may add beyond what makes all others be rejected, before `last` is shed."""
 
 
-class Choice:
+class ShedSelector:
     def __init__(self, chance: Random | None = None) -> None:
         self._chance = chance or Random()  # noqa: S311  # no secret
         self._owed = 0.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from diana.core.mount import readings_under_mounts
-from diana.core.path import Reading
+from diana.core.path import PathReading
 from diana.core.request import Request
 from diana.core.tree import SegmentTree
 from diana.core.url import Url
@@ -14,7 +14,7 @@ LONGEST_REMEMBERED = 256
 
 
 class Exemption:
-    def __init__(self, urls: tuple[Url, ...], mounts: tuple[Reading, ...]) -> None:
+    def __init__(self, urls: tuple[Url, ...], mounts: tuple[PathReading, ...]) -> None:
         tree = SegmentTree((url, url) for url in urls)
 
         def covers(path: str, mount: str) -> bool:

@@ -8,10 +8,10 @@ from math import isfinite
 from typing import NamedTuple
 
 from diana.core.mount import readings_under_mounts
-from diana.core.path import Reading
+from diana.core.path import PathReading
 from diana.core.request import Request
-from diana.core.shed import Activity, Sample, Shed, ShedLine
-from diana.shedding.choice import Choice
+from diana.core.shed import Activity, Sample, Shed, ShedSettings
+from diana.shedding.choice import ShedSelector
 from diana.shedding.exemption import Exemption
 from diana.shedding.levels import level_after
 from diana.shedding.smoothing import Smoothing
@@ -38,11 +38,11 @@ class GaugeState(NamedTuple):
 
 
 class Gauge:
-    def __init__(self, line: ShedLine, mounts: tuple[Reading, ...]) -> None:
+    def __init__(self, line: ShedSettings, mounts: tuple[PathReading, ...]) -> None:
         self.line = line
         self._mounts = mounts
         self._exemption = Exemption(line.exempt, mounts) if line.exempt else None
-        self._choice = Choice()
+        self._choice = ShedSelector()
         self._smoothing = Smoothing(line.kind.smoothing_seconds)
         self._sample: Sample | None = None
         self._activity: Activity | None = None

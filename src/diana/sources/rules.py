@@ -10,9 +10,9 @@ from typing import Any
 from diana.core.errors import ConfigError, SourceError, shown
 from diana.core.policy import Policy, Settings
 from diana.sources.document.compiler import compile_policy
-from diana.sources.document.joined_files import Origin
+from diana.sources.document.joined_files import SourceMap
 from diana.sources.document.mapping_tree import tree_from_mapping
-from diana.sources.document.reader import Mistakes, all_at_once
+from diana.sources.document.reader import ErrorCollector, all_at_once
 from diana.sources.document.schema import SETTINGS, RulesFile, environment, read_file, read_remote
 from diana.sources.document.yaml_tree import Mapping as Fields
 from diana.sources.document.yaml_tree import Node, documents_from_bytes, free_gradually
@@ -50,8 +50,8 @@ def rules_from_bytes(
     start: Settings | None = None,
 ) -> Policy:
     """The rules of a local document: it may hold settings. What cannot change while it runs is as it was at the `start`."""
-    origin = Origin(name, content)
-    mistakes = Mistakes(origin)
+    origin = SourceMap(name, content)
+    mistakes = ErrorCollector(origin)
     file = read_file(_documents(content, origin), mistakes, environ or environment())
     return _compiled(file, mistakes, sha256(content).hexdigest(), start)
 
@@ -60,12 +60,12 @@ def rules_from_mapping(
     rules: Mapping[str, Any], name: str = "rules", *, environ: Mapping[str, str] | None = None
 ) -> Policy:
     """The rules of a mapping: what a file with the same in it says. Later changes of the mapping have no effect."""
-    origin = Origin(name, b"")
+    origin = SourceMap(name, b"")
     try:
         node, digest = tree_from_mapping(rules)
     except ConfigError as error:
         raise all_at_once(origin, error.errors) from None
-    mistakes = Mistakes(origin)
+    mistakes = ErrorCollector(origin)
     file = read_file([node], mistakes, environ or environment())
     return _compiled(file, mistakes, digest, None)
 
@@ -84,12 +84,12 @@ def rules_from_remote(
 
     The local defaults are for the local rules: what was checked before it was published means the same on every node.
     """
-    origin = Origin(name, content)
-    mistakes = Mistakes(origin)
+    origin = SourceMap(name, content)
+    mistakes = ErrorCollector(origin)
     remote = read_remote(_documents(content, origin), mistakes)
     if local is not None:
-        here = Origin(name, local)
-        ours = read_file(_documents(local, here), Mistakes(here), environ or environment())
+        here = SourceMap(name, local)
+        ours = read_file(_documents(local, here), ErrorCollector(here), environ or environment())
         remote = RulesFile(remote.blocks, {**ours.settings, **remote.settings}, remote.defaults)
     return _compiled(remote, mistakes, sha256(content).hexdigest(), start)
 
@@ -116,14 +116,16 @@ def is_status_written(content: bytes) -> bool:
     )
 
 
-def _documents(content: bytes, origin: Origin) -> list[Node]:
+def _documents(content: bytes, origin: SourceMap) -> list[Node]:
     try:
         return documents_from_bytes(content)
     except ConfigError as error:
         raise all_at_once(origin, [error]) from None
 
 
-def _compiled(file: RulesFile, mistakes: Mistakes, digest: str, start: Settings | None) -> Policy:
+def _compiled(
+    file: RulesFile, mistakes: ErrorCollector, digest: str, start: Settings | None
+) -> Policy:
     policy = compile_policy(file, mistakes, digest[:12], start)
     free_gradually(file.blocks)
     mistakes.raise_any()

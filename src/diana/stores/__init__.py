@@ -9,7 +9,7 @@ from diana.core.decision import Decision
 from diana.core.errors import ConfigError
 from diana.core.plugins import plugin
 from diana.core.store_url import no_store_url
-from diana.stores.at_once import AtOnce
+from diana.stores.at_once import AsyncAdapter
 
 
 def open_store(store: str | Store | Client, **settings: Any) -> Store:
@@ -37,7 +37,7 @@ def _opened(kind: Any, how: str, where: Any, settings: dict[str, Any]) -> Store:
 def asynchronous(store: Store) -> AsyncStore:
     """A store for coroutines: its own asynchronous side, or itself, if it never makes anybody wait."""
     side: AsyncStore | None = getattr(store, "asynchronous", None)
-    return AtOnce(store) if side is None else side
+    return AsyncAdapter(store) if side is None else side
 
 
 def refund_verb(decision: Decision) -> str:

@@ -19,18 +19,18 @@ SLOT_BITS = 22
 NO_TIME = 1 << 62
 
 
-class Slot(NamedTuple):
+class TimeBucket(NamedTuple):
     number: int
     owner: int
 
 
-class Agenda(Generic[Owner, Key]):
+class ExpiryQueue(Generic[Owner, Key]):
     """Keys of several owners, earliest slot first. An owner is known by its place in `owners`."""
 
     def __init__(self, owners: list[Owner]) -> None:
         self._owners = owners
-        self._queues: dict[Slot, deque[Key]] = {}
-        self._order: list[Slot] = []
+        self._queues: dict[TimeBucket, deque[Key]] = {}
+        self._order: list[TimeBucket] = []
         """All slots, those that were emptied before their time too; but never one of those first."""
         self._of_owner: dict[int, list[int]] = {}
         """Numbers of slots that hold anything."""
@@ -45,7 +45,7 @@ class Agenda(Generic[Owner, Key]):
         return owner in self._of_owner
 
     def put(self, when_us: int, owner: int, key: Key) -> None:
-        slot = Slot(when_us >> SLOT_BITS, owner)
+        slot = TimeBucket(when_us >> SLOT_BITS, owner)
         queue = self._queues.get(slot)
         if queue is None:
             queue = self._queues[slot] = deque()
@@ -55,15 +55,15 @@ class Agenda(Generic[Owner, Key]):
             heappush(self._of_owner.setdefault(owner, []), slot.number)
         queue.append(key)
 
-    def pop(self) -> tuple[Slot, Owner, Key]:
+    def pop(self) -> tuple[TimeBucket, Owner, Key]:
         """The key that has waited longest in the earliest slot."""
         return self._pop(self._order[0])
 
-    def pop_of(self, owner: int) -> tuple[Slot, Owner, Key]:
+    def pop_of(self, owner: int) -> tuple[TimeBucket, Owner, Key]:
         """The same among the keys of one owner."""
-        return self._pop(Slot(self._of_owner[owner][0], owner))
+        return self._pop(TimeBucket(self._of_owner[owner][0], owner))
 
-    def _pop(self, slot: Slot) -> tuple[Slot, Owner, Key]:
+    def _pop(self, slot: TimeBucket) -> tuple[TimeBucket, Owner, Key]:
         """From a slot that is the earliest of its owner."""
         queue = self._queues[slot]
         key = queue.popleft()

@@ -5,14 +5,14 @@ from __future__ import annotations
 from diana.core.charge import Charges
 from diana.core.contracts import AsyncTake, Clock, Store
 from diana.core.decision import Decision
-from diana.core.meter import Meter
+from diana.core.meter import CounterSpec
 
 
-class AtOnce:
+class AsyncAdapter:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    def bind(self, meter: Meter, clock: Clock | None = None) -> AsyncTake:
+    def bind(self, meter: CounterSpec, clock: Clock | None = None) -> AsyncTake:
         take_at_once = self._store.bind(meter, clock)
 
         async def take(key: str, cost: int = 1) -> Decision:
@@ -30,7 +30,7 @@ class AtOnce:
     async def refund(self, charges: Charges, at: int, now: int | None = None) -> None:
         self._store.refund(charges, at, now)
 
-    async def reset(self, meter: Meter, key: str) -> None:
+    async def reset(self, meter: CounterSpec, key: str) -> None:
         self._store.reset(meter, key)
 
     async def close(self) -> None:

@@ -15,7 +15,7 @@ T = TypeVar("T")
 Abandoned = Callable[[list[Decision]], None]
 
 
-async def decide_though_cancelled(
+async def decide_shielded(
     store: AsyncStore, charges: Charges, now: int | None, abandoned: Abandoned
 ) -> list[Decision]:
     """The decisions; if the task is cancelled meanwhile, `abandoned` gets them as soon as they are known.

@@ -9,7 +9,7 @@ A limit's place is one number: twice its keys, and one more if some are idle. Li
 from __future__ import annotations
 
 
-class Crowd:
+class KeyCountIndex:
     def __init__(self) -> None:
         self._rows: dict[int, dict[int, None]] = {}
         self._highest = 0

@@ -19,10 +19,10 @@ log = logging.getLogger("diana")
 MOST_WAITING = 10_000
 CLOSE_SECONDS = 2.0
 
-Call = Callable[[], Any]
+RefundCall = Callable[[], Any]
 
 
-class LaterInThread:
+class ThreadRefundQueue:
     """A thread of its own, started with the first call."""
 
     def __init__(self) -> None:
@@ -30,13 +30,13 @@ class LaterInThread:
 
     def _begin(self) -> None:
         self._pid = getpid()
-        self._calls: deque[Call] = deque()
+        self._calls: deque[RefundCall] = deque()
         self._changed = Condition()
         self._thread: Thread | None = None
         self._busy = False
         self._closed = False
 
-    def put(self, call: Call) -> None:
+    def put(self, call: RefundCall) -> None:
         if self._pid != getpid():
             self._begin()  # a forked child: the parent's thread does the parent's
         with self._changed:
@@ -72,15 +72,15 @@ class LaterInThread:
                 log.exception("giving a charge back failed; it stands")
 
 
-class LaterInLoop:
+class AsyncioRefundQueue:
     """A task of its own, in whichever loop asks."""
 
     def __init__(self) -> None:
-        self._calls: deque[Call] = deque()
+        self._calls: deque[RefundCall] = deque()
         self._task: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    def put(self, call: Call) -> None:
+    def put(self, call: RefundCall) -> None:
         loop = asyncio.get_running_loop()
         if len(self._calls) < MOST_WAITING:
             self._calls.append(call)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from diana.core.decision import Decision
 from diana.core.errors import CostError, KeyTypeError
-from diana.core.meter import Meter
+from diana.core.meter import CounterSpec
 from diana.stores.clock import EPOCH_OFFSET_US
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def _loaded() -> tuple[ModuleType | None, str]:
     return _native, ""
 
 
-def terms_of(meter: Meter) -> Terms:
+def terms_of(meter: CounterSpec) -> Terms:
     """The meter as a kernel takes it; the same until its family has another longest."""
     native = kernels()
     kind: int = _kinds().get(vars(type(meter.algorithm)).get("kernel", ""), native.NUMBERS)
@@ -74,7 +74,7 @@ def terms_of(meter: Meter) -> Terms:
     return cast("Terms", terms)
 
 
-def _numbers(meter: Meter) -> tuple[int, ...]:
+def _numbers(meter: CounterSpec) -> tuple[int, ...]:
     numbers: tuple[int, ...] = meter.params.numbers  # type: ignore[attr-defined]
     return numbers
 
@@ -90,7 +90,7 @@ def _kinds() -> dict[str, int]:
     }
 
 
-def _horizon_us(kind: int, meter: Meter) -> int:
+def _horizon_us(kind: int, meter: CounterSpec) -> int:
     """For how long a state may count: it only decides how finely keys are ordered by age."""
     if kind == kernels().BUCKET:
         params: Any = meter.params

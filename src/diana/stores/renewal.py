@@ -6,10 +6,12 @@ from typing import Any
 
 from diana.core.charge import charged_at
 from diana.core.contracts import Store
-from diana.core.meter import Meter
+from diana.core.meter import CounterSpec
 
 
-def renewed(store: Store, charge: tuple[Meter, str, int], at: int, now: int | None = None) -> int:
+def renewed(
+    store: Store, charge: tuple[CounterSpec, str, int], at: int, now: int | None = None
+) -> int:
     """The place's moment from now on; 0 if it has run off, and all are taken.
 
     A store that cannot renew gives the place back and takes one: another may come in between, and then it is lost.

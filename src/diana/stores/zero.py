@@ -8,7 +8,7 @@ from diana.core.charge import Charges, checked_cost
 from diana.core.contracts import AsyncStore, AsyncTake, Clock, Store, Take
 from diana.core.decision import Decision
 from diana.core.errors import KeyTypeError
-from diana.core.meter import Meter, countable
+from diana.core.meter import CounterSpec, countable
 from diana.core.zero import REFUSED
 from diana.stores import asynchronous
 from diana.stores.clock import wall_us
@@ -20,7 +20,7 @@ class ZeroStore:
         self.shared = store.shared
         self.asynchronous = AsyncZeroStore(self, asynchronous(store))
 
-    def bind(self, meter: Meter, clock: Clock | None = None) -> Take:
+    def bind(self, meter: CounterSpec, clock: Clock | None = None) -> Take:
         """The fast lane for one limit."""
 
         def take(key: str, cost: int = 1) -> Decision:
@@ -39,7 +39,7 @@ class ZeroStore:
     def refund(self, charges: Charges, at: int, now: int | None = None) -> None:
         """Nothing was charged."""
 
-    def reset(self, meter: Meter, key: str) -> None:
+    def reset(self, meter: CounterSpec, key: str) -> None:
         """Forget what was counted before the limit became 0."""
         self._store.reset(countable(meter), key)
 
@@ -54,7 +54,7 @@ class AsyncZeroStore:
         self._here = here
         self._store = store
 
-    def bind(self, meter: Meter, clock: Clock | None = None) -> AsyncTake:
+    def bind(self, meter: CounterSpec, clock: Clock | None = None) -> AsyncTake:
         deny = self._here.bind(meter, clock)
 
         async def take(key: str, cost: int = 1) -> Decision:
@@ -72,14 +72,14 @@ class AsyncZeroStore:
     async def refund(self, charges: Charges, at: int, now: int | None = None) -> None:
         """Nothing was charged."""
 
-    async def reset(self, meter: Meter, key: str) -> None:
+    async def reset(self, meter: CounterSpec, key: str) -> None:
         await self._store.reset(countable(meter), key)
 
     async def close(self) -> None:
         await self._store.close()
 
 
-def _denial(meter: Meter, key: Any, cost: int, at: int) -> Decision:
+def _denial(meter: CounterSpec, key: Any, cost: int, at: int) -> Decision:
     if not isinstance(key, str):
         raise KeyTypeError(key)
     return Decision(REFUSED, meter.params.limit, key, checked_cost(cost), at)

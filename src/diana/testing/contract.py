@@ -10,8 +10,8 @@ from diana.core.charge import Charge, charged_at
 from diana.core.contracts import Algorithm, State, Store
 from diana.core.decision import Decision
 from diana.core.errors import CostError
-from diana.core.limit import Limit, holds_places
-from diana.core.meter import Meter, meter_from_limit
+from diana.core.limit import Limit, uses_slots
+from diana.core.meter import CounterSpec, meter_from_limit
 from diana.core.plugins import algorithms
 from diana.testing.fake_clock import FakeClock
 from diana.testing.laws import check_needs
@@ -50,7 +50,7 @@ def store_contract(
     _refund_and_reset(open_store)
 
 
-def _meter(name: str, algorithm: Algorithm, rpu: int = 5, **options: Any) -> Meter:
+def _meter(name: str, algorithm: Algorithm, rpu: int = 5, **options: Any) -> CounterSpec:
     return meter_from_limit(name, Limit(rpu, SECOND_US), algorithm, options)
 
 
@@ -61,7 +61,7 @@ def _same_as_the_algorithm(
     from hypothesis import strategies as st
 
     store = open_store()
-    renew = getattr(store, "renew", None) if holds_places(algorithm) else None
+    renew = getattr(store, "renew", None) if uses_slots(algorithm) else None
     run = iter(range(10**9))
     asked = st.tuples(st.integers(0, SECOND_US), st.integers(0, 7), st.sampled_from("ab"))
 
@@ -171,7 +171,7 @@ def _exact_under_threads(open_store: Callable[[], Store], algorithm: Algorithm) 
     store.close()
 
 
-def _some_meter(rpu: int = 2, name: str = "some") -> Meter:
+def _some_meter(rpu: int = 2, name: str = "some") -> CounterSpec:
     return _meter(name, algorithms()["TB"], rpu)
 
 

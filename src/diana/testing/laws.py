@@ -20,7 +20,7 @@ from diana.core.contracts import Algorithm, State
 from diana.core.decision import NEVER, UNKNOWN, Outcome
 from diana.core.duration import SECOND_US
 from diana.core.errors import ConfigError
-from diana.core.limit import Limit, holds_places
+from diana.core.limit import Limit, uses_slots
 from diana.core.log import Log
 
 BEGIN_US = 1_700_000_000_000_000
@@ -113,7 +113,7 @@ def _check(algorithm: Algorithm, history: History) -> None:
     except ConfigError:
         return
     moments = _lived(algorithm, params, history)
-    places = holds_places(algorithm)
+    places = uses_slots(algorithm)
     left = [_numbers(moment.after) for moment in moments]
     for moment in moments:
         _whole(moment)
@@ -328,7 +328,7 @@ def _refund_undoes_after_a_step_back(
 ) -> None:
     state = moment.after if moment.cost else moment.before
     most = SECOND_US
-    if holds_places(algorithm):
+    if uses_slots(algorithm):
         # Places of one moment are a microsecond apart, so that the newest is further ahead.
         most -= 100
     for back in (1, 1 + probe % most, most):

@@ -12,7 +12,7 @@ from typing import Any
 from diana.core.charge import Charge
 from diana.core.decision import Decision
 from diana.core.limit import Limit
-from diana.core.meter import Meter, meter_from_limit
+from diana.core.meter import CounterSpec, meter_from_limit
 from diana.core.plugins import algorithms
 from diana.stores.native import kernels, terms_of
 from tests.stores.native.opened import BEGIN_US, SECOND_US
@@ -21,7 +21,7 @@ SIZE = 512 * 1024
 SIGN = 64
 
 
-def meters() -> list[Meter]:
+def meters() -> list[CounterSpec]:
     options: dict[str, dict[str, Any]] = {"SW": {"slices": 30}}
     return [
         meter_from_limit(f"rule {number}", Limit(5, SECOND_US), algorithms()[code], options.get(code, {}))
@@ -30,7 +30,7 @@ def meters() -> list[Meter]:
     ]  # fmt: skip
 
 
-def use(counters: Any, chance: random.Random, some: list[Meter], steps: int) -> None:
+def use(counters: Any, chance: random.Random, some: list[CounterSpec], steps: int) -> None:
     now = BEGIN_US
     for _ in range(steps):
         now += chance.choice((0, 1, SECOND_US, 60 * SECOND_US, -2 * SECOND_US))

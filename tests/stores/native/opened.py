@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from diana.core.contracts import Store
-from diana.stores.memory.in_c import MemoryStore
+from diana.stores.memory.in_c import CMemoryStore
 from diana.stores.shared.store import SharedStore
 from tests.stores.shared.zones import zone_name
 
@@ -16,7 +16,7 @@ SECOND_US = 1_000_000
 
 @contextmanager
 def memory() -> Iterator[Store]:
-    yield MemoryStore()
+    yield CMemoryStore()
 
 
 @contextmanager

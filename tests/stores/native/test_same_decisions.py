@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from diana.core.charge import Charge
 from diana.core.contracts import State, Store
 from diana.core.decision import Decision
-from diana.core.limit import Limit, Places
-from diana.core.meter import Family, Meter, meter_from_limit, params_of_tiers
+from diana.core.limit import ConcurrencyLimit, Limit
+from diana.core.meter import CounterGroup, CounterSpec, meter_from_limit, params_of_tiers
 from diana.core.plugins import algorithms
-from diana.core.weigh import weigh
+from diana.core.weigh import decide_all_or_nothing
 from diana.testing import store_contract
 from tests.stores.native.opened import BEGIN_US, SECOND_US, memory, zone
 
@@ -52,7 +52,9 @@ class InPython:
 
     def decide(self, charges: list[Charge], now: int) -> list[Decision]:
         places = [(meter.id, key) for meter, key, _ in charges]
-        decisions, after = weigh(charges, [self.states.get(place) for place in places], now)
+        decisions, after = decide_all_or_nothing(
+            charges, [self.states.get(place) for place in places], now
+        )
         for place, state in zip(places, after, strict=True):
             if state is not None:
                 self.states[place] = state
@@ -68,7 +70,7 @@ class InPython:
 
 
 def replay(
-    store: Store, meters_at: list[list[Meter]], history: list[tuple[int, int, str, bool]]
+    store: Store, meters_at: list[list[CounterSpec]], history: list[tuple[int, int, str, bool]]
 ) -> None:
     """Both get the same calls; now and then any of the charges is refunded."""
     python, now = InPython(), BEGIN_US
@@ -145,10 +147,10 @@ def test_random_histories_of_tiers(code: str, store: Store) -> None:
     @MANY
     @given(st.lists(st.sampled_from((1, 6, 60, 600)), min_size=2, max_size=3), STEPS)
     def same(rates: list[int], history: list[tuple[int, int, str, bool]]) -> None:
-        algorithm, family, id = algorithms()[code], Family(), f"tiers {code} {next(runs)}"
+        algorithm, family, id = algorithms()[code], CounterGroup(), f"tiers {code} {next(runs)}"
         family.tiers = tuple((Limit(rpu, 60 * SECOND_US), {}) for rpu in rates)
         meters = [
-            Meter(id, limit, algorithm, params, {}, family=family)
+            CounterSpec(id, limit, algorithm, params, {}, family=family)
             for (limit, _), params in zip(
                 family.tiers, params_of_tiers(algorithm, family.tiers), strict=True
             )
@@ -164,13 +166,18 @@ def test_random_histories_of_tiers(code: str, store: Store) -> None:
 def test_peeking_shows_each_limit_that_denies_with_and_without_a_kernel(store: Store) -> None:
     meters = [
         meter_from_limit("peeked", Limit(1, SECOND_US), algorithms()["W"], {}),
-        meter_from_limit("peeked", Places(1, SECOND_US), algorithms()["C"], {}),
+        meter_from_limit("peeked", ConcurrencyLimit(1, SECOND_US), algorithms()["C"], {}),
         meter_from_limit("peeked", Limit(5, SECOND_US), algorithms()["TB"], {}),
-        meter_from_limit("peeked", Places(5, SECOND_US), algorithms()["C"], {"retry": "1s"}),
+        meter_from_limit(
+            "peeked", ConcurrencyLimit(5, SECOND_US), algorithms()["C"], {"retry": "1s"}
+        ),
     ]
     for some in (meters[:2], meters[1:3], [meters[0], meters[3]], meters[:3]):
         charges = [Charge(meter, "k", 2) for meter in some]
-        assert store.peek(charges, BEGIN_US) == weigh(charges, [None] * len(some), BEGIN_US)[0]
+        assert (
+            store.peek(charges, BEGIN_US)
+            == decide_all_or_nothing(charges, [None] * len(some), BEGIN_US)[0]
+        )
 
 
 def test_it_keeps_the_contract_in_a_zone_with_the_algorithms_of_others() -> None:

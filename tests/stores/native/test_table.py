@@ -11,7 +11,7 @@ from diana import Limiter
 from diana.core.limit import Limit
 from diana.core.meter import meter_from_limit
 from diana.core.plugins import algorithms
-from diana.stores.memory.in_c import MemoryStore
+from diana.stores.memory.in_c import CMemoryStore
 from diana.testing import FakeClock
 from tests.stores.native.opened import BEGIN_US
 
@@ -45,7 +45,7 @@ def test_a_million_keys_take_at_most_64_bytes_each_and_give_them_back(code: str)
 
 
 def test_what_a_flood_took_is_given_back_with_the_last_key() -> None:
-    clock, store = FakeClock(BEGIN_US), MemoryStore()
+    clock, store = FakeClock(BEGIN_US), CMemoryStore()
     limiter = Limiter("10/second", clock=clock, store=store, name="flood")
     for number in range(10_000):
         limiter.take(f"{number}")
@@ -60,7 +60,7 @@ def test_what_a_flood_took_is_given_back_with_the_last_key() -> None:
 
 def test_thousands_of_limits_share_a_table() -> None:
     """More than can be told apart when room is needed: they are counted all the same."""
-    clock, store = FakeClock(BEGIN_US), MemoryStore(max_keys=20_000)
+    clock, store = FakeClock(BEGIN_US), CMemoryStore(max_keys=20_000)
     limiters = [Limiter("2/day", clock=clock, store=store, name=f"n{n}") for n in range(6_000)]
     for _ in range(2):
         assert all(limiter.take("k") for limiter in limiters)
@@ -84,7 +84,7 @@ def test_a_key_is_text_of_any_kind() -> None:
 
 
 def test_a_moment_that_is_none_is_an_error() -> None:
-    store = MemoryStore()
+    store = CMemoryStore()
     meter = meter_from_limit("l", Limit(1, 10**6), algorithms()["TB"], {})
     wrong: dict[object, type[Exception]] = {1.5: TypeError, 2**60: OverflowError, "1": TypeError}
     for moment, error in wrong.items():

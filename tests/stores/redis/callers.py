@@ -15,7 +15,7 @@ import pytest
 
 from diana.core.decision import Decision
 from diana.core.limit import limit_from_spelling
-from diana.core.meter import Meter, meter_from_limit
+from diana.core.meter import CounterSpec, meter_from_limit
 from diana.core.plugins import algorithms
 from diana.stores.redis.store import RedisStore
 from tests.servers.awake import awake_seconds
@@ -45,7 +45,9 @@ class Told(NamedTuple):
 class Callers:
     """Each asks, waits a moment, and asks again. `told` is in the order of the answers."""
 
-    def __init__(self, store: RedisStore, meter: Meter, keys: list[str] | None = None) -> None:
+    def __init__(
+        self, store: RedisStore, meter: CounterSpec, keys: list[str] | None = None
+    ) -> None:
         self.store = store
         self.meter = meter
         self.keys = keys or ["k"]
@@ -110,7 +112,9 @@ class Callers:
 
 
 class InThreads(Callers):
-    def __init__(self, store: RedisStore, meter: Meter, keys: list[str] | None = None) -> None:
+    def __init__(
+        self, store: RedisStore, meter: CounterSpec, keys: list[str] | None = None
+    ) -> None:
         super().__init__(store, meter, keys)
         self._threads = [Thread(target=self._call, args=(number,)) for number in range(CALLERS)]
 
@@ -125,7 +129,9 @@ class InThreads(Callers):
 
 
 class InTasks(Callers):
-    def __init__(self, store: RedisStore, meter: Meter, keys: list[str] | None = None) -> None:
+    def __init__(
+        self, store: RedisStore, meter: CounterSpec, keys: list[str] | None = None
+    ) -> None:
         super().__init__(store, meter, keys)
         self._threads = [Thread(target=lambda: asyncio.run(self._run()))]
 
@@ -164,19 +170,19 @@ def opened(url: str, budget: float = BUDGET, **settings: Any) -> Iterator[RedisS
         store.close()
 
 
-def window(rpu: int = PLENTY, name: str = "w", when_down: str = "local") -> Meter:
+def window(rpu: int = PLENTY, name: str = "w", when_down: str = "local") -> CounterSpec:
     """A window of a day that begins with the first request: what is counted stays counted."""
     return meter("W", f"{rpu}/day", name, when_down, align="first")
 
 
 def meter(
     code: str, spelling: str, name: str = "m", when_down: str = "local", **options: Any
-) -> Meter:
+) -> CounterSpec:
     limit = limit_from_spelling(spelling)
     return meter_from_limit(f"diana:{name}", limit, algorithms()[code], options, when_down)
 
 
-def used(store: RedisStore, meter: Meter, key: str = "k") -> int:
+def used(store: RedisStore, meter: CounterSpec, key: str = "k") -> int:
     """What the server counts."""
     seen: list[Decision] = []
 
@@ -188,7 +194,7 @@ def used(store: RedisStore, meter: Meter, key: str = "k") -> int:
     return seen[0].limit - seen[0].remaining
 
 
-def until_asked(store: RedisStore, meter: Meter, key: str = "k") -> None:
+def until_asked(store: RedisStore, meter: CounterSpec, key: str = "k") -> None:
     """Until the server decides: a connection is free, and no circuit breaker is open. A peek is never answered from the deny cache."""
 
     def is_asked() -> bool:

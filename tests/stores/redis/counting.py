@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from diana.core.limit import Limit
-from diana.core.meter import Meter, meter_from_limit
+from diana.core.meter import CounterSpec, meter_from_limit
 from diana.core.plugins import algorithms
 from diana.stores.redis.protocol.script import scripts
 from diana.stores.redis.store import RedisStore
@@ -32,7 +32,7 @@ def opened(where: Any, **settings: Any) -> Iterator[RedisStore]:
 
 def meter(
     name: str, code: str = "TB", rpu: int = 5, unit_us: int = SECOND_US, **options: Any
-) -> Meter:
+) -> CounterSpec:
     return meter_from_limit(f"diana:{name}", Limit(rpu, unit_us), algorithms()[code], options)
 
 

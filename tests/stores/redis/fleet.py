@@ -7,7 +7,7 @@ import time
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
-from diana.core.meter import Meter
+from diana.core.meter import CounterSpec
 from tests.servers.programs import REDIS_7
 from tests.servers.proxy import FaultProxy
 from tests.servers.server import Server
@@ -42,7 +42,7 @@ class Outage(NamedTuple):
     """Beyond what was admitted by a limit that is never reached, once all is settled."""
 
 
-def bucket() -> Meter:
+def bucket() -> CounterSpec:
     return meter("TB", f"{RATE}/second", "rate")
 
 

@@ -10,7 +10,7 @@ from diana.algorithms.sliding_log import SlidingLog
 from diana.algorithms.window import Window
 from diana.core.charge import Charge
 from diana.core.limit import Limit
-from diana.core.meter import Meter, meter_from_limit
+from diana.core.meter import CounterSpec, meter_from_limit
 from diana.core.plugins import algorithms
 from diana.stores.redis.store import RedisStore
 from tests.stores.redis.counting import BEGIN_US, SECOND_US, opened
@@ -46,7 +46,7 @@ HOMEMADE: dict[str, Any] = {"HM": Homemade(), "HL": HomemadeLog()}
 ALGORITHMS = [*algorithms(), *HOMEMADE]
 
 
-def narrow(name: str, code: str, rpu: int = 40, unit_us: int = 60 * SECOND_US) -> Meter:
+def narrow(name: str, code: str, rpu: int = 40, unit_us: int = 60 * SECOND_US) -> CounterSpec:
     """A limit by any of them, one that is not registered included."""
     algorithm: Any = HOMEMADE.get(code) or algorithms()[code]
     options = {"burst": rpu - 1} if code == "LB" else {}

@@ -16,7 +16,7 @@ import valkey.asyncio
 from diana import AsyncGuard, AsyncLimiter, Guard, Limiter, Request
 from diana.core.charge import Charge
 from diana.core.errors import ConfigError
-from diana.core.limit import holds_places
+from diana.core.limit import uses_slots
 from diana.core.plugins import algorithms
 from diana.sources.rules import load_rules
 from diana.stores.memory import MemoryStore
@@ -187,7 +187,7 @@ def _decides_as_the_memory_store(store: Any) -> None:
         store.reset(some, "ä {k}")
         memory.reset(some, "ä {k}")
     # A denial for want of a place is not remembered; what it says beside others is looked at anew only by the store.
-    together = [Charge(some, "together") for some in meters if not holds_places(some.algorithm)]
+    together = [Charge(some, "together") for some in meters if not uses_slots(some.algorithm)]
     for _ in range(5):
         found, wanted = store.decide(together, BEGIN_US), memory.decide(together, BEGIN_US)
         assert [bool(one) for one in found] == [bool(one) for one in wanted]

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from diana.core.charge import Charge
-from diana.core.meter import Meter
+from diana.core.meter import CounterSpec
 from diana.stores.redis.store import RedisStore
 from tests.servers.faketime import ServerInItsOwnTime, library
 from tests.servers.server import Server
@@ -112,7 +112,7 @@ def test_tasks_are_not_degraded_by_a_step(step: float, stepped: ServerInItsOwnTi
         assert store.counts()["breaker_opened"] == 0
 
 
-def _exhaust(store: RedisStore, some: Meter) -> None:
+def _exhaust(store: RedisStore, some: CounterSpec) -> None:
     for _ in range(10 * LIMIT):
         (decision,) = store.decide([Charge(some, "k")])
         assert not decision.degraded

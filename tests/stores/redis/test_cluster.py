@@ -14,7 +14,7 @@ from diana.core.charge import Charge
 from diana.core.decision import Decision
 from diana.stores.redis.connection.topology import slot_of_key
 from diana.stores.redis.protocol.script import scripts
-from diana.stores.redis.protocol.wire import Plans
+from diana.stores.redis.protocol.wire import CounterEncoder
 from diana.stores.redis.store import RedisStore
 from tests.servers.awake import awake_seconds
 from tests.servers.cluster import Cluster
@@ -36,7 +36,7 @@ KEYS = [f"k{number}" for number in range(24)]
 
 
 def slot(key: str) -> int:
-    (wire_key,) = Plans(lambda *_: None).keys([(window(), key, 1)])
+    (wire_key,) = CounterEncoder(lambda *_: None).keys([(window(), key, 1)])
     return slot_of_key(wire_key)
 
 

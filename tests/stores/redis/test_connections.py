@@ -16,7 +16,7 @@ from diana.core.decision import Decision
 from diana.stores.redis.connection import opening
 from diana.stores.redis.connection.budget import Budget
 from diana.stores.redis.connection.connection import Connection
-from diana.stores.redis.connection.pool import Pool
+from diana.stores.redis.connection.pool import ConnectionPool
 from diana.stores.redis.protocol.commands import command, pack
 from tests.servers.certificates import Certificates
 from tests.servers.programs import REDIS_7
@@ -172,7 +172,7 @@ def test_a_command_larger_than_the_socket_holds_is_sent_whole() -> None:
 
 def test_a_connection_that_was_just_used_is_dropped_if_more_came_than_was_asked_for() -> None:
     ours, theirs = socket.socketpair()
-    pool = Pool(PATIENT)
+    pool = ConnectionPool(PATIENT)
     pool.add(Connection(ours, lambda _: None))
     connection = pool.take()
     assert connection is not None

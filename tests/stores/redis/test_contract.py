@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from diana.core.charge import Charges
 from diana.core.contracts import Clock, Store, Take
 from diana.core.decision import Decision
-from diana.core.meter import Meter
+from diana.core.meter import CounterSpec
 from diana.stores.redis.store import RedisStore
 from diana.testing import store_contract
 from tests.servers.cluster import Cluster
@@ -35,7 +35,7 @@ class FromTheLoop:
         self._side = store.asynchronous
         self._loop = loop
 
-    def bind(self, meter: Meter, clock: Clock | None = None) -> Take:
+    def bind(self, meter: CounterSpec, clock: Clock | None = None) -> Take:
         take = self._side.bind(meter, clock)
 
         async def taken(key: str, cost: int) -> Decision:
@@ -52,7 +52,7 @@ class FromTheLoop:
     def refund(self, charges: Charges, at: int, now: int | None = None) -> None:
         self._run(self._side.refund(charges, at, now))
 
-    def reset(self, meter: Meter, key: str) -> None:
+    def reset(self, meter: CounterSpec, key: str) -> None:
         self._run(self._side.reset(meter, key))
 
     def close(self) -> None:

@@ -13,8 +13,8 @@ import pytest
 from diana import AsyncGuard, Guard, Limiter, Request
 from diana.core.charge import Charge, charged_at
 from diana.core.decision import Decision
-from diana.core.limit import holds_places
-from diana.core.meter import Meter
+from diana.core.limit import uses_slots
+from diana.core.meter import CounterSpec
 from diana.core.plugins import algorithms
 from diana.sources.rules import rules_from_bytes
 from diana.stores.memory import MemoryStore
@@ -63,7 +63,7 @@ def test_100_000_requests_on_a_limit_of_ten_per_minute(redis7: Server) -> None:
     assert 11 <= len(asked) <= 2 * most
 
 
-TELL_A_TIME = [code for code, one in algorithms().items() if not holds_places(one)]
+TELL_A_TIME = [code for code, one in algorithms().items() if not uses_slots(one)]
 
 
 @pytest.mark.parametrize("code", TELL_A_TIME)
@@ -357,9 +357,9 @@ def _document(rules: dict[str, Any], scope: str) -> dict[str, Any]:
     return {"defaults": {"scope": scope, "algo": "W"}, "limits": limits}
 
 
-def _denied_outcome(some: Meter, state: Any) -> tuple[bool, int, int, int, int]:
+def _denied_outcome(some: CounterSpec, state: Any) -> tuple[bool, int, int, int, int]:
     return some.decide(state, some.params, 1, BEGIN_US)[1]
 
 
-def _decision(some: Meter, outcome: tuple[bool, int, int, int, int]) -> Decision:
+def _decision(some: CounterSpec, outcome: tuple[bool, int, int, int, int]) -> Decision:
     return Decision(outcome, some.params.limit, "k", 1, BEGIN_US)

@@ -11,7 +11,7 @@ import pytest
 from diana import AsyncGuard, Guard, Limiter, Request
 from diana.core.charge import Charge, charged_at
 from diana.core.decision import Decision
-from diana.core.meter import Meter
+from diana.core.meter import CounterSpec
 from diana.core.terms import Override, meter_with
 from diana.sources.rules import rules_from_bytes
 from diana.stores.redis.store import RedisStore
@@ -144,14 +144,14 @@ class TestTwoVersionsOfRules:
     """Side by side on one server, and neither knows of the other."""
 
     @pytest.fixture(params=["TB", "LB"])
-    def versions(self, request: pytest.FixtureRequest) -> tuple[Meter, Meter]:
+    def versions(self, request: pytest.FixtureRequest) -> tuple[CounterSpec, CounterSpec]:
         code = request.param
         options = {"burst": 5} if code == "LB" else {}
         fast = meter("edited", code, 10_000, HOUR_US, **options)
         return meter("edited", code, 1, HOUR_US), fast
 
     def test_the_faster_one_does_not_shorten_it(
-        self, versions: tuple[Meter, Meter], store: RedisStore, any_server: Server
+        self, versions: tuple[CounterSpec, CounterSpec], store: RedisStore, any_server: Server
     ) -> None:
         slow, fast = versions
         (charged,) = store.decide([Charge(slow, "k")])
@@ -163,7 +163,7 @@ class TestTwoVersionsOfRules:
         assert is_kept_for(charged, any_server)
 
     def test_what_the_slower_one_was_told_holds(
-        self, versions: tuple[Meter, Meter], store: RedisStore, any_server: Server
+        self, versions: tuple[CounterSpec, CounterSpec], store: RedisStore, any_server: Server
     ) -> None:
         slow, fast = versions
         (charged,) = store.decide([Charge(fast, "k")])
@@ -173,7 +173,7 @@ class TestTwoVersionsOfRules:
         assert is_kept_for(denial, any_server)
 
     def test_a_look_writes_nothing(
-        self, versions: tuple[Meter, Meter], store: RedisStore, any_server: Server
+        self, versions: tuple[CounterSpec, CounterSpec], store: RedisStore, any_server: Server
     ) -> None:
         slow, fast = versions
         (charged,) = store.decide([Charge(fast, "k")])

@@ -14,7 +14,7 @@ from diana.algorithms.sliding_log import LogParams, SlidingLog
 from diana.core.contracts import Numbers, State
 from diana.core.limit import Limit
 from diana.core.log import Log, PartialLog, UnknownEntry
-from diana.core.meter import Meter, meter_from_limit
+from diana.core.meter import CounterSpec, meter_from_limit
 from diana.core.plugins import algorithms
 from diana.stores.redis.protocol.script import scripts, state_from_wire, wire_limit
 from tests.algorithms.tuple_log import TupleLog
@@ -37,7 +37,7 @@ def ask(request: pytest.FixtureRequest, server: redis.Redis) -> Ask:
         text = text.replace(SIZES, b"BLOCK, STEP, TOLD = 3, 2, 2")
     sha: Any = server.script_load(text)
 
-    def asked(word: str, key: str, some: Meter, cost: int | str, now: int) -> Any:
+    def asked(word: str, key: str, some: CounterSpec, cost: int | str, now: int) -> Any:
         reply: Any = server.evalsha(sha, 1, key, now, "", word, 1, wire_limit(some) or "", cost)
         assert isinstance(reply[1], list), reply
         return reply[1]
@@ -45,7 +45,7 @@ def ask(request: pytest.FixtureRequest, server: redis.Redis) -> Ask:
     return asked
 
 
-def meter(rpu: int, unit_us: int = SECOND_US) -> Meter:
+def meter(rpu: int, unit_us: int = SECOND_US) -> CounterSpec:
     return meter_from_limit("log", Limit(rpu, unit_us), algorithms()["SL"], {})
 
 
@@ -109,7 +109,7 @@ def test_it_decides_as_a_tuple_of_all_moments(ask: Ask, server: redis.Redis) -> 
 
 
 def _told_is_enough(
-    text: bytes, model: Numbers | None, some: Meter, cost: int, denied_at: int
+    text: bytes, model: Numbers | None, some: CounterSpec, cost: int, denied_at: int
 ) -> None:
     """What a denial tells denies again as the store would, until the same cost would pass; or says that it does not know."""
     if not text:

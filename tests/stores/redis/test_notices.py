@@ -9,8 +9,8 @@ from contextlib import suppress
 import pytest
 
 from diana.stores.redis.connection.breaker import Breaker
-from diana.stores.redis.notices import Notices
-from diana.stores.redis.protocol.failures import NoReply
+from diana.stores.redis.notices import ThrottledLog
+from diana.stores.redis.protocol.failures import UnknownOutcome
 from diana.stores.redis.url import Endpoint
 
 
@@ -27,7 +27,7 @@ class SlowTopic(str):
 
 
 def test_two_threads_say_a_thing_once(caplog: pytest.LogCaptureFixture) -> None:
-    notices, topic = Notices(), SlowTopic("heartbeat")
+    notices, topic = ThrottledLog(), SlowTopic("heartbeat")
     threads = [
         threading.Thread(target=notices.warn_once, args=(topic, "heartbeat failed"))
         for _ in range(2)
@@ -48,8 +48,8 @@ def test_what_changed_last_is_said_last(caplog: pytest.LogCaptureFixture) -> Non
             opened.set()
             closed.wait()
 
-    breaker = Breaker(Endpoint("h", 1), Notices(), count, lambda: None, lambda: None)
-    opening = threading.Thread(target=breaker.open, args=(NoReply("no reply"),))
+    breaker = Breaker(Endpoint("h", 1), ThrottledLog(), count, lambda: None, lambda: None)
+    opening = threading.Thread(target=breaker.open, args=(UnknownOutcome("no reply"),))
     opening.start()
     opened.wait()
     breaker.close()
@@ -66,14 +66,14 @@ def test_a_handler_of_logs_may_lose_the_store_again() -> None:
         def emit(self, record: logging.LogRecord) -> None:
             said.append(record.getMessage())
             if len(said) == 2:
-                breaker.open(NoReply("no reply again"))
+                breaker.open(UnknownOutcome("no reply again"))
 
     said: list[str] = []
-    breaker = Breaker(Endpoint("h", 1), Notices(), lambda _: None, lambda: None, lambda: None)
+    breaker = Breaker(Endpoint("h", 1), ThrottledLog(), lambda _: None, lambda: None, lambda: None)
     handler = Asking()
     log = logging.getLogger("diana")
     log.addHandler(handler)
-    breaker.open(NoReply("no reply"))
+    breaker.open(UnknownOutcome("no reply"))
     breaker.close()
     log.removeHandler(handler)
     assert said == [

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from diana.core.charge import Charge
-from diana.stores.redis.background.membership import SILENCE_MS, Node, nodes_of_store
+from diana.stores.redis.background.membership import SILENCE_MS, FleetNode, nodes_of_store
 from tests.servers.cluster import Cluster
 from tests.servers.programs import REDIS_7
 from tests.servers.server import Server
@@ -107,7 +107,7 @@ def test_in_a_cluster(cluster: Cluster) -> None:
         until(lambda: len(nodes_of_store(cluster.url)) == 2, "both are known")
         found = nodes_of_store(cluster.url)
     assert len({node.id for node in found}) == 2
-    assert all(isinstance(node, Node) for node in found)
+    assert all(isinstance(node, FleetNode) for node in found)
 
 
 def test_a_lost_store_is_divided_by_who_was_there() -> None:

@@ -16,7 +16,7 @@ from diana.core.charge import Charge, charged_at
 from diana.core.contracts import State
 from diana.core.decision import Decision
 from diana.core.limit import limit_from_spelling
-from diana.core.meter import Meter, meter_from_limit
+from diana.core.meter import CounterSpec, meter_from_limit
 from diana.core.plugins import algorithm_from_spelling, algorithms
 from diana.stores.memory import MemoryStore
 from diana.stores.redis.store import RedisStore
@@ -186,7 +186,7 @@ def test_the_server_is_really_asked(decide: Decide, any_server: Server, store: R
         assert any_server.ask("GET", key) is not None, "the counter is not where it is documented"
 
 
-def _meter_of(case: dict[str, Any], name: str) -> Meter:
+def _meter_of(case: dict[str, Any], name: str) -> CounterSpec:
     options = dict(case["limit"])
     limit = limit_from_spelling(f"{options.pop('rpu')}/{options.pop('unit')}")
     return meter_from_limit(name, limit, algorithm_from_spelling(options.pop("algo")), options)

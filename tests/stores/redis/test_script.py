@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from diana.core.charge import Charge
 from diana.core.decision import Decision
 from diana.core.limit import Limit, limit_from_spelling
-from diana.core.meter import Meter, meter_from_limit
+from diana.core.meter import CounterSpec, meter_from_limit
 from diana.core.plugins import algorithm_from_spelling, algorithms
 from diana.stores.memory import MemoryStore
 from diana.stores.redis.protocol.script import TOO_LATE, acquire_script, scripts
-from diana.stores.redis.protocol.wire import Plans, decisions_from_wire
+from diana.stores.redis.protocol.wire import CounterEncoder, decisions_from_wire
 
 BEGIN_US = 1_700_000_000_000_000
 SECOND_US = 1_000_000
@@ -39,7 +39,7 @@ def ask(server: redis.Redis) -> Ask:
     server.flushall()
     script = scripts()["acquire"]
     assert server.script_load(script.text) == script.sha.decode()
-    plans = Plans(lambda *_: None)
+    plans = CounterEncoder(lambda *_: None)
 
     def asked(
         charges: list[Charge], now: int | None = BEGIN_US, deadline: int | None = None
@@ -56,7 +56,7 @@ def ask(server: redis.Redis) -> Ask:
     return asked
 
 
-def meter(name: str, code: str, rpu: int, unit_us: int = SECOND_US, **options: Any) -> Meter:
+def meter(name: str, code: str, rpu: int, unit_us: int = SECOND_US, **options: Any) -> CounterSpec:
     return meter_from_limit(name, Limit(rpu, unit_us), algorithms()[code], options)
 
 
@@ -198,7 +198,7 @@ def test_a_take_written_in_short_is_decided_like_one_written_out(
 ) -> None:
     server.flushall()
     sha = server.script_load(scripts()["acquire"].text)
-    limit = Plans(lambda *_: None).of(meter("short", code, 3)).limit
+    limit = CounterEncoder(lambda *_: None).of(meter("short", code, 3)).limit
     written_out: list[Any] = ["take", counters, *[limit, 1] * counters]
     in_short: list[Any] = [limit] if counters == 1 else [counters, *[limit] * counters]
     replies = []

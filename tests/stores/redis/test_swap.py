@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from diana.core.charge import Charge
 from diana.core.contracts import Numbers
 from diana.core.limit import Limit
-from diana.core.meter import Meter, meter_from_limit
+from diana.core.meter import CounterSpec, meter_from_limit
 from diana.stores.memory import MemoryStore
 from diana.stores.redis.protocol.script import scripts, wire_limit
 from tests.servers.cluster import Cluster
@@ -107,7 +107,7 @@ def test_a_counter_that_never_rests_hurts_only_its_own_request(redis7: Server) -
 
     numbers = iter(range(1, 10**9))
     limit = Limit(10**9, 60 * SECOND_US)
-    some: Meter = meter_from_limit("diana:disturbed", limit, Disturbed(), {})
+    some: CounterSpec = meter_from_limit("diana:disturbed", limit, Disturbed(), {})
     with opened(redis7.url, budget_us=3_000_000) as store:
         assert not store.decide([Charge(meter("well"), "k")], BEGIN_US)[0].degraded
         assert store.decide([Charge(some, "k")], BEGIN_US)[0].degraded

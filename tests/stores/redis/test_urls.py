@@ -12,27 +12,27 @@ import pytest
 from diana import Limiter
 from diana.core.errors import ConfigError
 from diana.stores import open_store
-from diana.stores.redis.url import Address, Endpoint, address_from_url
+from diana.stores.redis.url import Endpoint, RedisAddress, address_from_url
 from tests.servers.certificates import Certificates
 from tests.servers.programs import REDIS_7
 from tests.servers.server import Server
 from tests.servers.waiting import until
 
-GOOD: list[tuple[str, Address]] = [
-    ("redis://", Address("single", (Endpoint("localhost", 6379),))),
-    ("valkey://h", Address("single", (Endpoint("h", 6379),))),
-    ("REDIS://h:1", Address("single", (Endpoint("h", 1),))),
-    ("redis://h:1/7", Address("single", (Endpoint("h", 1),), login={"db": 7})),
-    ("redis://h?db=7", Address("single", (Endpoint("h", 6379),), login={"db": 7})),
-    ("redis://[::1]:1", Address("single", (Endpoint("::1", 1),))),
-    ("redis://[::1]", Address("single", (Endpoint("::1", 6379),))),
+GOOD: list[tuple[str, RedisAddress]] = [
+    ("redis://", RedisAddress("single", (Endpoint("localhost", 6379),))),
+    ("valkey://h", RedisAddress("single", (Endpoint("h", 6379),))),
+    ("REDIS://h:1", RedisAddress("single", (Endpoint("h", 1),))),
+    ("redis://h:1/7", RedisAddress("single", (Endpoint("h", 1),), login={"db": 7})),
+    ("redis://h?db=7", RedisAddress("single", (Endpoint("h", 6379),), login={"db": 7})),
+    ("redis://[::1]:1", RedisAddress("single", (Endpoint("::1", 1),))),
+    ("redis://[::1]", RedisAddress("single", (Endpoint("::1", 6379),))),
     (
         "redis://:p%40%2F@h",
-        Address("single", (Endpoint("h", 6379),), login={"password": "p@/"}),
+        RedisAddress("single", (Endpoint("h", 6379),), login={"password": "p@/"}),
     ),
     (
         "rediss://u:p@h?ssl_ca_certs=/ca.pem&ssl_check_hostname=false",
-        Address(
+        RedisAddress(
             "single",
             (Endpoint("h", 6379),),
             login={
@@ -45,10 +45,10 @@ GOOD: list[tuple[str, Address]] = [
             sentinel_login={"tls": True, "ssl_ca_certs": "/ca.pem", "ssl_check_hostname": False},
         ),
     ),
-    ("unix:///a/b.sock?db=2", Address("single", (Endpoint("/a/b.sock", 0),), login={"db": 2})),
+    ("unix:///a/b.sock?db=2", RedisAddress("single", (Endpoint("/a/b.sock", 0),), login={"db": 2})),
     (
         "redis+sentinel://:p@a,b:1/limits/3?sentinel_password=q",
-        Address(
+        RedisAddress(
             "sentinel",
             (Endpoint("a", 26379), Endpoint("b", 1)),
             "limits",
@@ -58,11 +58,11 @@ GOOD: list[tuple[str, Address]] = [
     ),
     (
         "valkey+cluster://a,b:1,[::1]:2",
-        Address("cluster", (Endpoint("a", 6379), Endpoint("b", 1), Endpoint("::1", 2))),
+        RedisAddress("cluster", (Endpoint("a", 6379), Endpoint("b", 1), Endpoint("::1", 2))),
     ),
     (
         "redis://h?budget=20ms&namespace=shop&nodes=4",
-        Address("single", (Endpoint("h", 6379),), namespace="shop", budget_us=20_000, nodes=4),
+        RedisAddress("single", (Endpoint("h", 6379),), namespace="shop", budget_us=20_000, nodes=4),
     ),
 ]
 
@@ -100,7 +100,7 @@ BAD: list[tuple[str, str]] = [
 
 
 @pytest.mark.parametrize(("url", "meant"), GOOD, ids=[url for url, _ in GOOD])
-def test_what_a_url_means(url: str, meant: Address) -> None:
+def test_what_a_url_means(url: str, meant: RedisAddress) -> None:
     assert address_from_url(url) == meant
 
 

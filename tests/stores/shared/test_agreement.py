@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from diana.core.charge import Charge
 from diana.core.limit import Limit
-from diana.core.meter import Family, Meter, meter_from_limit, params_of_tiers
+from diana.core.meter import CounterGroup, CounterSpec, meter_from_limit, params_of_tiers
 from diana.core.plugins import algorithms
 from diana.stores.memory import GRACE_US, MemoryStore
 from diana.stores.shared.store import SharedStore, zone_kind
@@ -34,7 +34,7 @@ def store(request: pytest.FixtureRequest) -> Iterator[SharedStore]:
         yield SharedStore(name, 4 << 20)
 
 
-def meters_of(code: str, run: int, options: dict[str, Any]) -> list[Meter]:
+def meters_of(code: str, run: int, options: dict[str, Any]) -> list[CounterSpec]:
     """One counter under three edits, and under two tiers that share a scale."""
     algorithm = algorithms()[code]
     limits = [Limit(5, SECOND_US), Limit(3, SECOND_US), Limit(40, SECOND_US)]
@@ -43,12 +43,12 @@ def meters_of(code: str, run: int, options: dict[str, Any]) -> list[Meter]:
         (Limit(4, SECOND_US), {}),
         (Limit(9, SECOND_US), {}),
     ]
-    family = Family()
+    family = CounterGroup()
     family.tiers = tuple(terms)
     tiers = []
     for (limit, own), params in zip(terms, params_of_tiers(algorithm, terms), strict=True):
         id = meter_from_limit(f"tier{run}", limit, algorithm, {}).id
-        tiers.append(Meter(id, limit, algorithm, params, own, "local", family))
+        tiers.append(CounterSpec(id, limit, algorithm, params, own, "local", family))
         family.include(tiers[-1])
     return edits + tiers
 

@@ -10,8 +10,8 @@ import pytest
 
 from diana import ConfigError
 from diana.core.charge import Charge
-from diana.core.limit import Limit, Places
-from diana.core.meter import Meter, meter_from_limit
+from diana.core.limit import ConcurrencyLimit, Limit
+from diana.core.meter import CounterSpec, meter_from_limit
 from diana.core.plugins import algorithms
 from diana.stores.shared.layout import MOST_LIMITS, Layout
 from diana.stores.shared.python_zone import PythonZone
@@ -30,11 +30,11 @@ def zone() -> Iterator[PythonZone]:
         yield PythonZone(open_zone_file(name, "python", SMALLEST_SIZE, PythonZone.lay_out))
 
 
-def meter(name: str, rpu: int = 10, code: str = "TB", unit_us: int = HOUR_US) -> Meter:
+def meter(name: str, rpu: int = 10, code: str = "TB", unit_us: int = HOUR_US) -> CounterSpec:
     return meter_from_limit(name, Limit(rpu, unit_us), algorithms()[code], {})
 
 
-def flood(zone: PythonZone, limit: Meter, many: int, now: int, prefix: str = "flood") -> None:
+def flood(zone: PythonZone, limit: CounterSpec, many: int, now: int, prefix: str = "flood") -> None:
     for number in range(many):
         assert all(zone.decide([Charge(limit, f"{prefix}{number}")], now))
 
@@ -125,7 +125,9 @@ def test_a_log_that_is_too_long_is_refused_at_load(zone: PythonZone) -> None:
     with pytest.raises(ConfigError, match=r"at most 10,000 entries of a log, and 10001/hour"):
         zone.bind(meter("does not", 10_001, "SL"))
     with pytest.raises(ConfigError, match=r"at most 10,000 places of a key, and 10001 at once"):
-        zone.bind(meter_from_limit("places", Places(10_001, SECOND_US), algorithms()["C"], {}))
+        zone.bind(
+            meter_from_limit("places", ConcurrencyLimit(10_001, SECOND_US), algorithms()["C"], {})
+        )
 
 
 @pytest.mark.parametrize("seed", range(12))

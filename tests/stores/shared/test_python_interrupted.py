@@ -13,7 +13,7 @@ import pytest
 
 from diana.core.charge import Charge
 from diana.core.limit import Limit
-from diana.core.meter import Meter, meter_from_limit
+from diana.core.meter import CounterSpec, meter_from_limit
 from diana.core.plugins import algorithms
 from diana.stores.shared.python_zone import PythonZone
 from diana.stores.shared.zone_file import SMALLEST_SIZE, open_zone_file
@@ -80,7 +80,7 @@ def zone() -> Iterator[PythonZone]:
         yield PythonZone(open_zone_file(name, "python", SMALLEST_SIZE, PythonZone.lay_out))
 
 
-def meter(name: str, code: str, rpu: int = 50, **options: Any) -> Meter:
+def meter(name: str, code: str, rpu: int = 50, **options: Any) -> CounterSpec:
     return meter_from_limit(name, Limit(rpu, SECOND_US), algorithms()[code], options)
 
 

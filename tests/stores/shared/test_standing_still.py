@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from diana.core.limit import Limit
-from diana.core.meter import Meter, meter_from_limit
+from diana.core.meter import CounterSpec, meter_from_limit
 from diana.core.plugins import algorithms
 from diana.stores.shared import native_zone
 from diana.stores.shared.store import SharedStore
@@ -34,18 +34,18 @@ def time(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return found
 
 
-def places(name: str = "places") -> Meter:
+def places(name: str = "places") -> CounterSpec:
     return meter_from_limit(name, Limit(5, 60 * SECOND), algorithms()["C"], {})
 
 
-def moment(meter: Meter, decision: Any) -> int:
+def moment(meter: CounterSpec, decision: Any) -> int:
     algorithm: Any = meter.algorithm
     return int(algorithm.moment_of(meter.params, decision.outcome, decision.at))
 
 
-def slow(meter: Meter, meanwhile: Callable[[], None]) -> Meter:
+def slow(meter: CounterSpec, meanwhile: Callable[[], None]) -> CounterSpec:
     """The same counter, by a thread that stands still the first time it decides."""
-    found = Meter(meter.id, meter.limit, meter.algorithm, meter.params, meter.options)
+    found = CounterSpec(meter.id, meter.limit, meter.algorithm, meter.params, meter.options)
     decide = meter.decide
     stood: list[bool] = []
 
@@ -99,7 +99,7 @@ def test_so_are_they_by_one_who_gives_back_or_renews(act: str, time: Clock) -> N
 
         slowly = Slow()
         setattr(slowly, act, stand_still)
-        late: Any = Meter(meter.id, meter.limit, slowly, meter.params, meter.options)
+        late: Any = CounterSpec(meter.id, meter.limit, slowly, meter.params, meter.options)
         if act == "refund":
             zone.refund([(late, "k", 1)], at)
         else:

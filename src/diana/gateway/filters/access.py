@@ -25,8 +25,8 @@ from diana.middleware.asgi import App, Receive, Scope, Send
 
 FORBIDDEN = problem(403, "Access is not allowed from here.")
 
-Address = IPv4Address | IPv6Address
-Condition = Callable[[Address | None, Scope], bool]
+IpAddress = IPv4Address | IPv6Address
+Condition = Callable[[IpAddress | None, Scope], bool]
 
 
 class Access:
@@ -55,7 +55,7 @@ class Access:
             return False
         return self._allow is None or any(allows(address, scope) for allows in self._allow)
 
-    def _address(self, scope: Scope) -> Address | None:
+    def _address(self, scope: Scope) -> IpAddress | None:
         client = scope.get("client")
         if not client:
             return None
@@ -112,7 +112,7 @@ def _by_header(
         return lambda _, scope: bool(_values(scope, name))
     wanted = value.encode()
 
-    def said(_: Address | None, scope: Scope) -> bool:
+    def said(_: IpAddress | None, scope: Scope) -> bool:
         # An attacker may add a line: one that opens among others opens nothing, one that closes closes.
         lines = _values(scope, name)
         return bool(lines) and of_lines(line.strip() == wanted for line in lines)

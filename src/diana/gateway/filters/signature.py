@@ -40,7 +40,7 @@ from diana.core.errors import ConfigError, shown
 from diana.core.filter import Filter, GatewayWorkers, Wrap
 from diana.gateway.filters.replay_memory import ProcessReplays, Replay, ReplayMemory, ZoneReplays
 from diana.gateway.headers import TELLS_LENGTH
-from diana.gateway.problem import Problem, answer, problem
+from diana.gateway.problem import ErrorResponse, answer, problem
 from diana.middleware.asgi import App, Message, Receive, Scope, Send
 
 KEY, TIME, SIGNATURE, DIGEST = (
@@ -111,7 +111,7 @@ class Signature:
             await answer(OTHER_BODY, scope, receive, send)
         return None
 
-    def _judged(self, scope: Scope) -> tuple[bytes, Problem | None]:
+    def _judged(self, scope: Scope) -> tuple[bytes, ErrorResponse | None]:
         said: dict[bytes, bytes] = {}
         body = False
         # From HTTP/2 on, a body needs no line that announces it: whatever comes is digested, and unsigned it must be nothing.

@@ -14,7 +14,7 @@ LEVELS = (Level(80, 10), Level(90, 30), Level(95, 70))
 FIRST_SECONDS = 1.0
 """What a first request starts is no load yet: the first sample is of so long."""
 
-Reading = tuple[float, float]
+CpuSample = tuple[float, float]
 """What was used, and what there was to use, since some beginning."""
 
 
@@ -41,7 +41,7 @@ def cpu_sample(groups: Cgroups) -> Sample:
     return sample
 
 
-def _reading(groups: Cgroups) -> tuple[str, Reading]:
+def _reading(groups: Cgroups) -> tuple[str, CpuSample]:
     quota = groups.cpu()
     if quota is not None:
         return f"quota {quota.cores:g}", (quota.used_us / 1e6, monotonic() * quota.cores)

@@ -17,7 +17,7 @@ LEVELS = (Level(100, 10), Level(250, 30), Level(1_000, 70))
 class LoopLag:
     def __init__(self, activity: Activity) -> None:
         self._activity = activity
-        self._asked: Asked | None = None
+        self._asked: LagProbe | None = None
 
     def __call__(self) -> float | None:
         loop, asked = self._activity.loop, self._asked
@@ -34,7 +34,7 @@ class LoopLag:
 
     def _ask(self, loop: Any) -> None:
         self._asked = None
-        asked = Asked(loop)
+        asked = LagProbe(loop)
         try:
             loop.call_soon_threadsafe(asked.answer)
         except RuntimeError:
@@ -42,7 +42,7 @@ class LoopLag:
         self._asked = asked
 
 
-class Asked:
+class LagProbe:
     def __init__(self, loop: Any) -> None:
         self.loop = loop
         self.at = perf_counter()

@@ -7,7 +7,7 @@ import psutil
 from diana.core.shed import Activity, Factor, Level, Open, Sample
 from diana.shedding.cgroup import Cgroups
 
-LEVELS = (Level(90, 10), Level(95, 30), Level(98, 70))
+MEMORY_LEVELS = (Level(90, 10), Level(95, 30), Level(98, 70))
 
 
 def memory_sample(groups: Cgroups) -> Sample:
@@ -21,11 +21,11 @@ def memory_sample(groups: Cgroups) -> Sample:
     return sample
 
 
-def _make() -> Open:
+def _open_memory() -> Open:
     def open(_: Activity) -> Sample:
         return memory_sample(Cgroups())
 
     return open
 
 
-memory = Factor(_make, levels=LEVELS, unit="%")
+memory = Factor(_open_memory, levels=MEMORY_LEVELS, unit="%")

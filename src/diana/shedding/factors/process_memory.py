@@ -7,7 +7,7 @@ import psutil
 from diana.core.shed import Activity, Factor, Level, Open, Sample
 from diana.shedding.cgroup import Cgroups
 
-LEVELS = (Level(80, 10), Level(90, 30), Level(95, 70))
+PROCESS_MEMORY_LEVELS = (Level(80, 10), Level(90, 30), Level(95, 70))
 
 
 def process_memory_sample(groups: Cgroups) -> Sample:
@@ -22,11 +22,13 @@ def process_memory_sample(groups: Cgroups) -> Sample:
     return sample
 
 
-def _make() -> Open:
+def _open_process_memory() -> Open:
     def open(_: Activity) -> Sample:
         return process_memory_sample(Cgroups())
 
     return open
 
 
-process_memory = Factor(_make, levels=LEVELS, unit="%", of_process=True)
+process_memory = Factor(
+    _open_process_memory, levels=PROCESS_MEMORY_LEVELS, unit="%", of_process=True
+)

@@ -13,7 +13,7 @@ import redis
 from diana.core.errors import ConfigError
 from diana.core.shed import Activity, Factor, Open, Sample
 from diana.sources.places.redis_client import KeyClient
-from diana.stores.redis.url import Address, address_from_url
+from diana.stores.redis.url import RedisAddress, address_from_url
 
 LENGTHS = {"list": "LLEN", "stream": "XLEN", "set": "SCARD", "zset": "ZCARD", "none": None}
 PAUSE_SECONDS = 5.0
@@ -21,7 +21,7 @@ PAUSE_SECONDS = 5.0
 
 
 class RedisLength:
-    def __init__(self, address: Address, key: str) -> None:
+    def __init__(self, address: RedisAddress, key: str) -> None:
         self._client = KeyClient(address)
         self._key = key
         self._ask_again = 0.0

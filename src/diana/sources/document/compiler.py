@@ -14,19 +14,19 @@ from diana.actors import (
     actor_named,
     key_of,
 )
-from diana.core.actor import CODE, KINDS, Identity, Surroundings, identity_from_code
+from diana.core.actor import CODE, KINDS, Identity, RuleContext, identity_from_code
 from diana.core.address import Proxies
 from diana.core.contracts import Algorithm
 from diana.core.duration import micros_from_spelling, spelling_from_micros
 from diana.core.errors import ConfigError, shown
 from diana.core.lease import LeaseTerms, why_not_leased
-from diana.core.limit import HOLD_US, Limit, holds_places
-from diana.core.meter import AT_ONCE, Meter, escaped, meter_from_limit
+from diana.core.limit import HOLD_US, Limit, uses_slots
+from diana.core.meter import AT_ONCE, CounterSpec, escaped, meter_from_limit
 from diana.core.plugins import algorithm_from_spelling
-from diana.core.policy import Answer, Policy, Settings
+from diana.core.policy import Policy, ResponseSettings, Settings
 from diana.core.request import Request
-from diana.core.roster import Roster
-from diana.core.rule import Body, OverrideMeter, Place, Rule
+from diana.core.roster import AllowList
+from diana.core.rule import Body, FilePosition, OverrideMeter, Rule
 from diana.core.terms import Tiers
 from diana.core.url import Url, url_from_spelling
 from diana.sources.document.filters import compiled_filters
@@ -38,7 +38,7 @@ from diana.sources.document.plan_compiler import (
     tier_terms,
 )
 from diana.sources.document.plans import ELSE, RosterFields
-from diana.sources.document.reader import Field, Mistakes
+from diana.sources.document.reader import ErrorCollector, Field
 from diana.sources.document.schema import Block, RuleFields, RulesFile
 from diana.sources.document.shed import compiled_shed
 from diana.sources.document.warnings import CHOSEN_BY_CLIENTS, warnings_of
@@ -60,7 +60,7 @@ NEEDS_RESTART = (
 
 
 def compile_policy(
-    file: RulesFile, mistakes: Mistakes, version: str, start: Settings | None = None
+    file: RulesFile, mistakes: ErrorCollector, version: str, start: Settings | None = None
 ) -> Policy:
     """The policy; whatever is wrong is in `mistakes`."""
     return _Compiler(file, mistakes, start).policy(version)
@@ -86,11 +86,11 @@ class _MergedFields:
 
     def foreign(self, algorithm: Algorithm) -> dict[str, Field]:
         known = FIELDS_OF_EVERY_RULE | set(algorithm.options)
-        if holds_places(algorithm):
+        if uses_slots(algorithm):
             known = (known | set(OF_PLACES)) - set(OF_RATES)
         return {name: field for name, field in self._own.items() if name not in known}
 
-    def wrong(self, name: str, message: str, place: Place | None = None) -> ConfigError:
+    def wrong(self, name: str, message: str, place: FilePosition | None = None) -> ConfigError:
         """A mistake at a field; in a default, it says for which rule."""
         field = self._all.get(name)
         at = place or (self.place if field is None else field.place)
@@ -107,7 +107,7 @@ class _MergedFields:
 
 
 class _Compiler:
-    def __init__(self, file: RulesFile, mistakes: Mistakes, start: Settings | None) -> None:
+    def __init__(self, file: RulesFile, mistakes: ErrorCollector, start: Settings | None) -> None:
         self._file = file
         self._mistakes = mistakes
         self._settings = self._compiled_settings()
@@ -126,7 +126,7 @@ class _Compiler:
             self._settings = replace(self._settings, shed=lines)
         # Of ten thousand rules most are alike: what they share is made once, and is once in memory.
         self._known_actors: dict[tuple[str, ...], tuple[list[Spelled], KeyOf]] = {}
-        self._known_meters: dict[tuple[object, ...], Meter] = {}
+        self._known_meters: dict[tuple[object, ...], CounterSpec] = {}
 
     def policy(self, version: str) -> Policy:
         rules: list[Rule] = []
@@ -149,7 +149,7 @@ class _Compiler:
     def _rule(self, number: int, block: Block, merged: _MergedFields) -> Rule | None:
         """None if something is wrong with it; then `mistakes` knows what."""
         value = merged.value
-        places = holds_places(value("algo"))
+        places = uses_slots(value("algo"))
         for needed, example in ({"most": "most: 5"} if places else EXAMPLES).items():
             if not merged.has(needed):
                 said = f"there is no {needed}; write {needed} here, such as {example}"
@@ -203,7 +203,7 @@ class _Compiler:
 
     def _drop(self, merged: _MergedFields, scope: str) -> str | None:
         drop: str | None = merged.value("drop")
-        places = holds_places(merged.value("algo"))
+        places = uses_slots(merged.value("algo"))
         if drop is None or (scope in ("global", "leased") and not places):
             return drop
         if merged.is_own("drop"):
@@ -231,7 +231,7 @@ class _Compiler:
 
     def _actors(self, block: Block, merged: _MergedFields) -> list[Spelled] | None:
         url = block.fields["url"].value if "url" in block.fields else None
-        surroundings = Surroundings(url or EVERYWHERE, self._settings.proxies, **self._identities)
+        surroundings = RuleContext(url or EVERYWHERE, self._settings.proxies, **self._identities)
         fields: list[Field] = merged.value("actor") or [Field("all", merged.place)]
         actors: list[Spelled] = []
         for field in fields:
@@ -251,10 +251,12 @@ class _Compiler:
             self._mistakes.add(merged.wrong("actor", said))
         return sorted(actors, key=lambda actor: actor.spelling)
 
-    def _meters(self, identity: str, merged: _MergedFields) -> tuple[Meter, Tiers | None] | None:
+    def _meters(
+        self, identity: str, merged: _MergedFields
+    ) -> tuple[CounterSpec, Tiers | None] | None:
         """The rule's own, and those of its tiers."""
         algorithm: Algorithm = merged.value("algo") or algorithm_from_spelling("TB")
-        places = holds_places(algorithm)
+        places = uses_slots(algorithm)
         for name, field in merged.foreign(algorithm).items():
             if field.value is not None:
                 names = (*OF_PLACES, *algorithm.options) if places else algorithm.options
@@ -297,7 +299,9 @@ class _Compiler:
         tiers = {tier: meter for tier, meter in meters.items() if tier is not None}
         return own, Tiers(self._tier, tiers) if tiers else None
 
-    def _if_cost_passes(self, merged: _MergedFields, meters: dict[str | None, Meter]) -> Meter:
+    def _if_cost_passes(
+        self, merged: _MergedFields, meters: dict[str | None, CounterSpec]
+    ) -> CounterSpec:
         """The rule's own; a cost that one of the tiers can never pass is a mistake."""
         cost = merged.value("cost") or 1
         for tier, meter in meters.items():
@@ -310,11 +314,11 @@ class _Compiler:
                 self._mistakes.add(merged.wrong("cost", said))
         return meters[None]
 
-    def _roster_for_all_urls(self, listed: list[RosterFields]) -> Roster | None:
+    def _roster_for_all_urls(self, listed: list[RosterFields]) -> AllowList | None:
         return next(iter(self._rosters.rosters(EVERYWHERE, [listed])), None)
 
     def _overrides(
-        self, actors: list[Spelled], meter: Meter, merged: _MergedFields
+        self, actors: list[Spelled], meter: CounterSpec, merged: _MergedFields
     ) -> dict[str, OverrideMeter]:
         written, cost = merged.value("overrides") or {}, merged.value("cost") or 1
         try:
@@ -330,7 +334,7 @@ class _Compiler:
         algorithm: Algorithm,
         options: dict[str, Any],
         when_down: str,
-    ) -> Meter:
+    ) -> CounterSpec:
         """A meter under its own name, with all else of one that is just like it."""
         kind = (algorithm.code, limit, when_down, *options.items())
         like = self._known_meters.get(kind)
@@ -338,7 +342,7 @@ class _Compiler:
             like = self._known_meters[kind] = meter_from_limit(
                 "", limit, algorithm, options, when_down
             )
-        return Meter(
+        return CounterSpec(
             identity + like.id, like.limit, algorithm, like.params, like.options, when_down
         )
 
@@ -376,9 +380,11 @@ class _Compiler:
         identity: dict[str, Field] = value("identity", {})
         networks = identity.get("trusted_proxies")
         response: dict[str, Field] = value("response", {})
-        answer = Answer(
+        answer = ResponseSettings(
             status=response["status"].value if "status" in response else 503,
-            headers=tuple(response["headers"].value) if "headers" in response else Answer().headers,
+            headers=tuple(response["headers"].value)
+            if "headers" in response
+            else ResponseSettings().headers,
             body=response["body"].value if "body" in response else Body(),
         )
         proxies = Proxies(networks.value if networks else ())
@@ -431,7 +437,7 @@ class _Compiler:
         spelling = field.value if field else CHOSEN_BY_CLIENTS[kind]
         if spelling == CODE:
             return _no_identity  # if the code does not say
-        nowhere = Surroundings(EVERYWHERE, self._settings.proxies, _no_identity, _no_identity)
+        nowhere = RuleContext(EVERYWHERE, self._settings.proxies, _no_identity, _no_identity)
         try:
             word, actor = actor_named(spelling)
             if word in KINDS:
@@ -450,7 +456,7 @@ class _Compiler:
                 self._mistake(error.message, field.place)
             return _no_identity
 
-    def _mistake(self, message: str, place: Place) -> None:
+    def _mistake(self, message: str, place: FilePosition) -> None:
         self._mistakes.add(
             ConfigError(message, line=place.line, column=place.column, path=place.path)
         )

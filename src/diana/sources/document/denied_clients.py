@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from ipaddress import IPv4Network, IPv6Network, ip_network
 
 from diana.core.policy import Warning
-from diana.core.roster import Entry, Roster
+from diana.core.roster import AllowList, Entry
 from diana.core.rule import Rule
 
 
@@ -27,7 +27,7 @@ def warnings_of_denied_clients(rules: list[Rule]) -> Iterator[Warning]:
                     )
 
 
-def _entries(rosters: tuple[Roster, ...]) -> Iterator[Entry]:
+def _entries(rosters: tuple[AllowList, ...]) -> Iterator[Entry]:
     for roster in rosters:
         yield from roster.entries
 

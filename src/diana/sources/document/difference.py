@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 from diana.core.duration import spelling_from_micros
 from diana.core.key import digest
-from diana.core.limit import Places
-from diana.core.meter import Meter
+from diana.core.limit import ConcurrencyLimit
+from diana.core.meter import CounterSpec
 from diana.core.policy import Policy
-from diana.core.roster import Roster
+from diana.core.roster import AllowList
 from diana.core.rule import Rule
 
 COMPARED = (
@@ -43,7 +43,7 @@ class FieldChange(NamedTuple):
     after: str
 
 
-class Change(NamedTuple):
+class RuleChange(NamedTuple):
     """A rule that is added (+), removed (-) or changed (~). The same counter under other numbers changes, and keeps its count."""
 
     sign: str
@@ -58,15 +58,15 @@ class Change(NamedTuple):
         )
 
 
-def difference(old: Policy | None, new: Policy) -> list[Change]:
+def difference(old: Policy | None, new: Policy) -> list[RuleChange]:
     before = {} if old is None else _by_counter(old)
     after = _by_counter(new)
-    changes = [Change("-", rule) for id, (rule, _) in before.items() if id not in after]
+    changes = [RuleChange("-", rule) for id, (rule, _) in before.items() if id not in after]
     for id, (rule, left_alone) in after.items():
         if id not in before:
-            changes.append(Change("+", rule))
+            changes.append(RuleChange("+", rule))
         elif fields := tuple(_changes(*before[id], rule, left_alone)):
-            changes.append(Change("~", rule, fields))
+            changes.append(RuleChange("~", rule, fields))
     return changes
 
 
@@ -87,8 +87,8 @@ def _by_counter(policy: Policy) -> dict[str, tuple[Rule, str]]:
 
 def _changes(old: Rule, old_except: str, new: Rule, new_except: str) -> Iterator[FieldChange]:
     for name in COMPARED:
-        before = old_except if name == "except" else _shown(old, name)
-        after = new_except if name == "except" else _shown(new, name)
+        before = old_except if name == "except" else _shown_field(old, name)
+        after = new_except if name == "except" else _shown_field(new, name)
         if before != after:
             yield FieldChange(name, before, after)
     others = {**old.meter.options, **new.meter.options}
@@ -98,12 +98,14 @@ def _changes(old: Rule, old_except: str, new: Rule, new_except: str) -> Iterator
             yield FieldChange(option, was, is_now)
 
 
-def _shown(rule: Rule, name: str) -> str:
+def _shown_field(rule: Rule, name: str) -> str:
     limit = rule.meter.limit
     if name in ("rpu", "most"):
-        return str(limit.rpu) if isinstance(limit, Places) is (name == "most") else "none"
+        return str(limit.rpu) if isinstance(limit, ConcurrencyLimit) is (name == "most") else "none"
     if name == "hold":
-        return spelling_from_micros(limit.unit_us) if isinstance(limit, Places) else "none"
+        return (
+            spelling_from_micros(limit.unit_us) if isinstance(limit, ConcurrencyLimit) else "none"
+        )
     if name == "burst":
         return _plain(rule.meter.options.get("burst"))
     if name == "url":
@@ -129,7 +131,7 @@ def _tiers(rule: Rule) -> str:
     )
 
 
-def _numbers(meter: Meter) -> str:
+def _numbers(meter: CounterSpec) -> str:
     burst = meter.options.get("burst")
     return str(meter.limit) if burst is None else f"{meter.limit} burst {burst}"
 
@@ -144,7 +146,7 @@ def _overrides(rule: Rule) -> str:
     return f"{len(said)} ({digest(' '.join(said))[:8]})"
 
 
-def spelled_rosters(rosters: tuple[Roster, ...]) -> str:
+def spelled_rosters(rosters: tuple[AllowList, ...]) -> str:
     """Values that may be secret are told by a digest."""
     entries = [entry for roster in rosters for entry in roster.entries]
     return (

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 from diana.core.address import Proxies
 from diana.core.errors import ConfigError, shown
-from diana.core.filter import Filter, FilterLine, made
+from diana.core.filter import Filter, FilterSettings, made
 from diana.core.plugins import entries, plugin
-from diana.core.rule import Place
-from diana.sources.document.reader import Field, Mistakes, Read, fields, mapping, placed, text
+from diana.core.rule import FilePosition
+from diana.sources.document.reader import ErrorCollector, Field, Read, fields, mapping, placed, text
 from diana.sources.document.yaml_tree import Mapping, Node, Scalar, Sequence
 
 _WHOLE = re.compile(r"0|[1-9][0-9]{0,15}")
@@ -23,10 +23,10 @@ class NamedFilter(NamedTuple):
     name: str
     kind: Filter
     options: dict[str, Field]
-    place: Place
+    place: FilePosition
 
 
-def filter_reader(mistakes: Mistakes) -> Read:
+def filter_reader(mistakes: ErrorCollector) -> Read:
     def read(node: Node, path: str) -> list[NamedFilter]:
         if not isinstance(node, Sequence):
             raise ConfigError("filters is a list; write each filter behind a dash (-)")
@@ -46,8 +46,8 @@ def filter_reader(mistakes: Mistakes) -> Read:
 
 
 def compiled_filters(
-    named: list[NamedFilter], proxies: Proxies, mistakes: Mistakes
-) -> tuple[FilterLine, ...]:
+    named: list[NamedFilter], proxies: Proxies, mistakes: ErrorCollector
+) -> tuple[FilterSettings, ...]:
     lines = []
     for name, kind, options, place in named:
         values = {option: field.value for option, field in options.items()}
@@ -59,18 +59,18 @@ def compiled_filters(
     return tuple(lines)
 
 
-def _named(node: Node, path: str, mistakes: Mistakes) -> NamedFilter | None:
+def _named(node: Node, path: str, mistakes: ErrorCollector) -> NamedFilter | None:
     """None if an option could not be read: then what is missing is no second mistake."""
-    place = Place(node.line, node.column, path)
+    place = FilePosition(node.line, node.column, path)
     if not isinstance(node, Mapping):
         name = text(node, path)
-        return NamedFilter(name.lower(), _kind(name), {}, place)
+        return NamedFilter(name.lower(), _filter_of_name(name), {}, place)
     if len(node.pairs) != 1:
         raise ConfigError(
             "a filter is one name with its options under it; write each behind a dash of its own"
         )
     key, value = node.pairs[0]
-    kind = _kind(key.text)
+    kind = _filter_of_name(key.text)
     readers: dict[str, Read] = dict.fromkeys(kind.options, plain)
     if isinstance(value, Scalar) and not value.text.strip():
         return NamedFilter(key.text.lower(), kind, {}, place)
@@ -102,7 +102,7 @@ def plain(node: Node, path: str) -> Any:
     return found
 
 
-def _kind(name: str) -> Filter:
+def _filter_of_name(name: str) -> Filter:
     known = entries("filters")
     if name.lower() not in known:
         near = get_close_matches(name.lower()[:40], known, 1)

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 
 from diana.actors import actor_named
 from diana.core.duration import spelling_from_micros
-from diana.core.limit import Places
+from diana.core.limit import ConcurrencyLimit
 from diana.core.policy import Warning
-from diana.core.rule import Place, Rule
+from diana.core.rule import FilePosition, Rule
 from diana.core.tree import SegmentTree
 from diana.core.url import Url
 from diana.sources.document.reader import Field
@@ -110,7 +110,7 @@ def _all_methods(rule: Rule, beside: list[Rule]) -> bool:
 def _said(rule: Rule, invented: list[str]) -> str:
     limit = rule.meter.limit
     numbers = f"unit: {spelling_from_micros(limit.unit_us)}, rpu: {10 * rule.rpu}"
-    if isinstance(limit, Places):
+    if isinstance(limit, ConcurrencyLimit):
         numbers = f"algo: C, most: {10 * rule.rpu}"
     said = (
         f"clients can invent values of {' and '.join(invented)}, and no rule limits all values of a client together; "
@@ -121,7 +121,7 @@ def _said(rule: Rule, invented: list[str]) -> str:
     return said
 
 
-def _actors_as_written(file: RulesFile) -> dict[Place, Field]:
+def _actors_as_written(file: RulesFile) -> dict[FilePosition, Field]:
     """By a rule's own position. Of one in `defaults` none: it is written for many rules."""
     return {
         rule.place: rule.fields["actor"]

@@ -21,25 +21,25 @@ def _marked(name: str, text: bytes) -> bytes:
     return MARK + ascii(name)[1:-1].encode() + b"\n" + text + end
 
 
-class Spot(NamedTuple):
+class SourceLine(NamedTuple):
     file: str
     line: int | None
 
 
-class Origin:
+class SourceMap:
     """Which file of a folder a line came from; of a single document, the document."""
 
     def __init__(self, name: str, content: bytes) -> None:
         self._name = name
         self._content = content
 
-    def spot(self, line: int | None) -> Spot:
+    def spot(self, line: int | None) -> SourceLine:
         if not line:  # what stands in code has none
-            return Spot(self._name, None)
+            return SourceLine(self._name, None)
         file, before = self._name, 0
         for mark in _MARKED.finditer(self._content):
             at = self._content.count(b"\n", 0, mark.start()) + 1
             if at >= line:  # what is noticed at a mark is that the file before is not finished
                 break
             file, before = f"{self._name.rstrip('/')}/{mark[1].decode()}", at
-        return Spot(file, line - before)
+        return SourceLine(file, line - before)

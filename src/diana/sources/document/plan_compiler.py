@@ -6,19 +6,19 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from diana.actors import Spelled, actor_from_spelling, key_from_written
-from diana.core.actor import Identity, Surroundings
+from diana.core.actor import Identity, RuleContext
 from diana.core.address import Proxies, network_from_spelling
 from diana.core.contracts import Algorithm
 from diana.core.duration import SECOND_US
 from diana.core.errors import ConfigError, shown
-from diana.core.limit import Limit, Places, checked_limit, checked_places
-from diana.core.meter import Family, Meter, meter_from_limit, params_of_tiers
-from diana.core.roster import Entry, Roster, entry_of_networks, entry_of_values
+from diana.core.limit import ConcurrencyLimit, Limit, checked_limit, checked_places
+from diana.core.meter import CounterGroup, CounterSpec, meter_from_limit, params_of_tiers
+from diana.core.roster import AllowList, Entry, entry_of_networks, entry_of_values
 from diana.core.rule import OverrideMeter
 from diana.core.terms import Override, meter_with
 from diana.core.url import Url
 from diana.sources.document.plans import ByTier, OverrideFields, RosterFields
-from diana.sources.document.reader import Field, Mistakes, placed
+from diana.sources.document.reader import ErrorCollector, Field, placed
 
 DENY_MEMORY_US = SECOND_US
 
@@ -49,16 +49,16 @@ def meters_of_terms(
     terms: dict[str | None, tuple[Limit, dict[str, Any]]],
     algorithm: Algorithm,
     when_down: str,
-) -> dict[str | None, Meter]:
+) -> dict[str | None, CounterSpec]:
     """One counter for all of them. What such a rule denies may be given back, or be another tier's to change: it is asked again soon."""
     limit, options = terms[None]
     id = identity + meter_from_limit("", limit, algorithm, options, when_down).id
-    family = Family(deny_memory_us=DENY_MEMORY_US)
+    family = CounterGroup(deny_memory_us=DENY_MEMORY_US)
     several = tuple(terms.values())
     counted = tuple(one for one in several if one[0].rpu)
     family.tiers = counted if len(counted) > 1 else ()
     meters = {
-        tier: Meter(id, limit, algorithm, params, options, when_down, family)
+        tier: CounterSpec(id, limit, algorithm, params, options, when_down, family)
         for (tier, (limit, options)), params in zip(
             terms.items(), params_of_tiers(algorithm, several), strict=True
         )
@@ -86,9 +86,9 @@ def key_maker(actors: list[Spelled]) -> KeyFrom | None:
 def compiled_overrides(
     written: dict[str, OverrideFields],
     actors: list[Spelled],
-    meter: Meter,
+    meter: CounterSpec,
     cost: int,
-    mistakes: Mistakes,
+    mistakes: ErrorCollector,
 ) -> dict[str, OverrideMeter]:
     """By the key that is counted; those with the same numbers share a meter."""
     if not written:
@@ -97,9 +97,9 @@ def compiled_overrides(
         raise ConfigError(
             "overrides are by the value of one actor; write actor: account, or another single one"
         )
-    known: dict[tuple[int, int | None], Meter] = {}
+    known: dict[tuple[int, int | None], CounterSpec] = {}
     found: dict[str, OverrideMeter] = {}
-    word = "most" if isinstance(meter.limit, Places) else "rpu"
+    word = "most" if isinstance(meter.limit, ConcurrencyLimit) else "rpu"
     for value, (rpu, burst, until_us, place, written_as) in written.items():
         key = key_from_written(actors[0], value)
         try:
@@ -128,29 +128,29 @@ class RosterCompiler:
     """`allow` and `only`."""
 
     def __init__(
-        self, proxies: Proxies, identities: dict[str, Identity], mistakes: Mistakes
+        self, proxies: Proxies, identities: dict[str, Identity], mistakes: ErrorCollector
     ) -> None:
         self._proxies = proxies
         self._identities = identities
         self._mistakes = mistakes
 
-    def rosters(self, url: Url, lists: list[list[RosterFields] | None]) -> tuple[Roster, ...]:
+    def rosters(self, url: Url, lists: list[list[RosterFields] | None]) -> tuple[AllowList, ...]:
         """The block's list and the rule's own."""
         return tuple(
-            Roster(tuple(entries))
+            AllowList(tuple(entries))
             for listed in lists
             if listed and (entries := list(self._entries(url, listed)))
         )
 
     def _entries(self, url: Url, listed: list[RosterFields]) -> Iterator[Entry]:
-        surroundings = Surroundings(url, self._proxies, **self._identities)
+        surroundings = RuleContext(url, self._proxies, **self._identities)
         for actor, values, place in listed:
             try:
                 yield self._entry(actor, values, surroundings)
             except ConfigError as error:
                 self._mistakes.add(placed(error, place, place.path))
 
-    def _entry(self, actor: str, values: list[Field], surroundings: Surroundings) -> Entry:
+    def _entry(self, actor: str, values: list[Field], surroundings: RuleContext) -> Entry:
         spelled = actor_from_spelling(actor, surroundings)
         if spelled.actor.constant is not None:
             raise ConfigError(f"{spelled.spelling} is everybody together; write another actor")

@@ -8,10 +8,10 @@ from datetime import UTC, date, datetime
 from typing import NamedTuple
 
 from diana.core.errors import ConfigError, shown
-from diana.core.rule import Place, Statuses
+from diana.core.rule import FilePosition, Statuses
 from diana.sources.document.reader import (
+    ErrorCollector,
     Field,
-    Mistakes,
     Read,
     fields,
     items,
@@ -46,7 +46,7 @@ class OverrideFields(NamedTuple):
     rpu: int
     burst: int | None
     until_us: int | None
-    place: Place
+    place: FilePosition
     word: str = "rpu"
     """How its number is called: `most` where it is so many at once."""
 
@@ -56,7 +56,7 @@ class RosterFields(NamedTuple):
 
     actor: str
     values: list[Field]
-    place: Place
+    place: FilePosition
 
 
 def by_tier(read: Read) -> Read:
@@ -90,7 +90,7 @@ def by_tier(read: Read) -> Read:
     return read_tiers
 
 
-def override_reader(mistakes: Mistakes) -> Read:
+def override_reader(mistakes: ErrorCollector) -> Read:
     """`{acme: {rpu: 5000, until: 2026-12-01}}`: by the actor's value, as it is written."""
     readers: dict[str, Read] = {
         "rpu": whole(0),
@@ -128,7 +128,7 @@ def override_reader(mistakes: Mistakes) -> Read:
                 found[word].value,
                 None if burst is None else burst.value,
                 None if until is None else until.value,
-                Place(key.line, key.column, here),
+                FilePosition(key.line, key.column, here),
                 word,
             )
         return overrides
@@ -154,7 +154,7 @@ def _until_us(node: Node, _: str) -> int:
     return int(moment.timestamp()) * 1_000_000
 
 
-def roster_reader(mistakes: Mistakes, environment: Environment[str, str] | None) -> Read:
+def roster_reader(mistakes: ErrorCollector, environment: Environment[str, str] | None) -> Read:
     """`{ip: [10.0.0.0/8], header X-Internal-Token: "${TOKEN}"}`. Without an environment, `${NAME}` is a mistake: it is not ours to read."""
 
     def value(node: Node, path: str) -> str:
@@ -186,7 +186,7 @@ def roster_reader(mistakes: Mistakes, environment: Environment[str, str] | None)
             except ConfigError as error:
                 mistakes.add(placed(error, values, here))
                 continue
-            place = Place(key.line, key.column, here)
+            place = FilePosition(key.line, key.column, here)
             found[key.text.lower()] = RosterFields(key.text, listed, place)
         return list(found.values())
 

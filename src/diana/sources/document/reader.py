@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 from diana.core.duration import micros_from_spelling
 from diana.core.errors import ConfigError, shown
-from diana.core.rule import Place
-from diana.sources.document.joined_files import Origin
+from diana.core.rule import FilePosition
+from diana.sources.document.joined_files import SourceMap
 from diana.sources.document.yaml_tree import Mapping, Node, Scalar, Sequence
 
 LARGEST_NUMBER = 10**12
@@ -24,16 +24,16 @@ class Field(NamedTuple):
     """A value and where it stands."""
 
     value: Any
-    place: Place
+    place: FilePosition
 
 
 Read = Callable[[Node, str], Any]
 
 
-class Mistakes:
+class ErrorCollector:
     """All mistakes of a file, in the order of its lines; of very many, the first hundred."""
 
-    def __init__(self, origin: Origin) -> None:
+    def __init__(self, origin: SourceMap) -> None:
         self._origin = origin
         self._found: dict[tuple[int | None, int | None, str], ConfigError] = {}
 
@@ -55,7 +55,7 @@ class Mistakes:
             raise all_at_once(self._origin, self._found.values())
 
 
-def all_at_once(origin: Origin, errors: Iterable[ConfigError]) -> ConfigError:
+def all_at_once(origin: SourceMap, errors: Iterable[ConfigError]) -> ConfigError:
     """One error that says them all; it stands where the first of them stands."""
     lines, found = [], []
     for error in sorted(errors, key=lambda error: (error.line or 0, error.column or 0)):
@@ -80,7 +80,7 @@ def mistake(node: Node | Scalar, path: str, message: str) -> ConfigError:
 
 
 def fields(
-    node: Mapping, path: str, readers: dict[str, Read], mistakes: Mistakes
+    node: Mapping, path: str, readers: dict[str, Read], mistakes: ErrorCollector
 ) -> dict[str, Field]:
     """The known fields of a mapping; unknown and repeated ones are mistakes."""
     found: dict[str, Field] = {}
@@ -103,7 +103,7 @@ def fields(
             mistakes.add(mistake(key, here, unknown(key.text, readers)))
         else:
             try:
-                found[name] = Field(read(value, here), Place(value.line, value.column, here))
+                found[name] = Field(read(value, here), FilePosition(value.line, value.column, here))
             except ConfigError as error:
                 mistakes.add(placed(error, value, here))
         seen.setdefault(name, key)
@@ -114,7 +114,7 @@ def _is_short(name: str) -> bool:
     return name.isprintable() and len(name) <= 40
 
 
-def placed(error: ConfigError, node: Node | Place, path: str) -> ConfigError:
+def placed(error: ConfigError, node: Node | FilePosition, path: str) -> ConfigError:
     """An error that does not know where it stands, told so."""
     if error.line is not None:
         return error
@@ -122,7 +122,7 @@ def placed(error: ConfigError, node: Node | Place, path: str) -> ConfigError:
 
 
 def unknown(word: str, known: dict[str, Read]) -> str:
-    names = [name for name, read in known.items() if not isinstance(read, NotYet)]
+    names = [name for name, read in known.items() if not isinstance(read, UnbuiltField)]
     near = get_close_matches(word.lower()[:40], names, 1)
     hint = f"did you mean {near[0]}?" if near else f"there is {', '.join(names)}"
     return f"{shown(word)} is no field here; {hint}"
@@ -229,12 +229,12 @@ def items(read: Read, what: str) -> Read:
 
     def read_items(node: Node, path: str) -> list[Field]:
         if not isinstance(node, Sequence):
-            return [Field(read(node, path), Place(node.line, node.column, path))]
+            return [Field(read(node, path), FilePosition(node.line, node.column, path))]
         if not node.items:
             raise ConfigError(f"the list is empty; write at least one {what}, or remove the field")
         found = []
         for number, item in enumerate(node.items):
-            place = Place(item.line, item.column, f"{path}[{number}]")
+            place = FilePosition(item.line, item.column, f"{path}[{number}]")
             try:
                 found.append(Field(read(item, place.path), place))
             except ConfigError as error:
@@ -244,7 +244,7 @@ def items(read: Read, what: str) -> Read:
     return read_items
 
 
-class NotYet:
+class UnbuiltField:
     """Reads a field that is known and not built: no hint offers it."""
 
     def __init__(self, what: str) -> None:

@@ -16,17 +16,17 @@ from diana.core.address import network_from_spelling
 from diana.core.errors import ConfigError
 from diana.core.plugins import algorithms, entries, plugin
 from diana.core.policy import RulesFrom
-from diana.core.rule import Place
+from diana.core.rule import FilePosition
 from diana.core.store_url import no_store_url
 from diana.sources import check_source
 from diana.sources.document.filters import filter_reader
 from diana.sources.document.methods import methods
 from diana.sources.document.plans import by_tier, override_reader, roster_reader, statuses
 from diana.sources.document.reader import (
+    ErrorCollector,
     Field,
-    Mistakes,
-    NotYet,
     Read,
+    UnbuiltField,
     choice,
     duration,
     fields,
@@ -87,7 +87,7 @@ class Block(NamedTuple):
 
 class RuleFields(NamedTuple):
     fields: dict[str, Field]
-    place: Place
+    place: FilePosition
 
 
 class RulesFile(NamedTuple):
@@ -97,7 +97,7 @@ class RulesFile(NamedTuple):
 
 
 def read_file(
-    documents: list[Node], mistakes: Mistakes, environment: Environment[str, str]
+    documents: list[Node], mistakes: ErrorCollector, environment: Environment[str, str]
 ) -> RulesFile:
     """What the file says; mistakes are collected, not raised."""
     if not documents:
@@ -108,7 +108,7 @@ def read_file(
     return schema.file(documents)
 
 
-def read_remote(documents: list[Node], mistakes: Mistakes) -> RulesFile:
+def read_remote(documents: list[Node], mistakes: ErrorCollector) -> RulesFile:
     """What a remote document says. Limits, defaults and `shed` only: an author of rules must not be able to move the counters elsewhere."""
     if not documents:
         mistakes.add(
@@ -122,7 +122,7 @@ def read_remote(documents: list[Node], mistakes: Mistakes) -> RulesFile:
     return RulesFile(found.blocks, found.settings, found.defaults)
 
 
-def _without_settings(node: Node, mistakes: Mistakes) -> Node:
+def _without_settings(node: Node, mistakes: ErrorCollector) -> Node:
     """A setting is one mistake, whatever it says: its value is not read."""
     if not isinstance(node, Mapping):
         return node
@@ -138,7 +138,7 @@ def _without_settings(node: Node, mistakes: Mistakes) -> Node:
 
 class _Schema:
     def __init__(
-        self, mistakes: Mistakes, environment: Environment[str, str], local: bool = True
+        self, mistakes: ErrorCollector, environment: Environment[str, str], local: bool = True
     ) -> None:
         self._mistakes = mistakes
         self._environment = environment
@@ -166,7 +166,7 @@ class _Schema:
             "response": self._response,
             "filters": filter_reader(mistakes),
             "mounts": listing(mount, "prefix"),
-            "dashboard": NotYet("dashboard"),
+            "dashboard": UnbuiltField("dashboard"),
             "shed": shed_reader(
                 mistakes, self._roster, self._url if local else _no_url_from_elsewhere
             ),
@@ -260,7 +260,7 @@ class _Schema:
                 self._mistakes.add(placed(error, item, here))
                 continue
             read = fields(rule, here, self._rule_fields, self._mistakes)
-            place = Place(rule.line, rule.column, here)
+            place = FilePosition(rule.line, rule.column, here)
             if len(read) < len(rule.pairs):
                 # A field that could not be read is a mistake already, not a missing one.
                 written = {key.text.lower(): value for key, value in rule.pairs}

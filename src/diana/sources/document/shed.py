@@ -8,15 +8,15 @@ from typing import NamedTuple
 
 from diana.core.errors import ConfigError, shown
 from diana.core.plugins import entries, plugin
-from diana.core.roster import Roster
-from diana.core.rule import Place
-from diana.core.shed import Factor, Level, ShedLine, checked_levels
+from diana.core.roster import AllowList
+from diana.core.rule import FilePosition
+from diana.core.shed import Factor, Level, ShedSettings, checked_levels
 from diana.core.url import url_from_spelling
 from diana.sources.document.filters import plain
 from diana.sources.document.plans import RosterFields
 from diana.sources.document.reader import (
+    ErrorCollector,
     Field,
-    Mistakes,
     Read,
     fields,
     items,
@@ -42,15 +42,18 @@ class ShedFields(NamedTuple):
     name: str
     kind: Factor
     fields: dict[str, Field]
-    place: Place
+    place: FilePosition
 
 
-def shed_reader(mistakes: Mistakes, roster: Read, url: Read) -> Read:
+def shed_reader(mistakes: ErrorCollector, roster: Read, url: Read) -> Read:
     """`url` reads an option of that name."""
 
     def read(node: Node, path: str) -> list[ShedFields]:
         if isinstance(node, Scalar) and node.text.strip().lower() == DEFAULT:
-            return [_default(name, Place(node.line, node.column, path)) for name in DEFAULT_FACTORS]
+            return [
+                _default(name, FilePosition(node.line, node.column, path))
+                for name in DEFAULT_FACTORS
+            ]
         if not isinstance(node, Sequence):
             raise ConfigError("shed is a list; write each factor behind a dash (-), or default")
         if not node.items:
@@ -70,10 +73,10 @@ def shed_reader(mistakes: Mistakes, roster: Read, url: Read) -> Read:
 
 def compiled_shed(
     lines: list[ShedFields],
-    rosters: Callable[[list[RosterFields]], Roster | None],
-    mistakes: Mistakes,
-) -> tuple[ShedLine, ...]:
-    compiled: dict[tuple[str, str], ShedLine] = {}
+    rosters: Callable[[list[RosterFields]], AllowList | None],
+    mistakes: ErrorCollector,
+) -> tuple[ShedSettings, ...]:
+    compiled: dict[tuple[str, str], ShedSettings] = {}
     for name, kind, written, place in lines:
         options = {option: written[option] for option in kind.options if option in written}
         try:
@@ -88,7 +91,7 @@ def compiled_shed(
             tuple(field.value for field in written["except"].value) if "except" in written else ()
         )
         values = {option: field.value for option, field in options.items()}
-        line = ShedLine(name, kind, values, tuple(levels), opened, exempt, last, place)
+        line = ShedSettings(name, kind, values, tuple(levels), opened, exempt, last, place)
         first = compiled.setdefault(line.source, line)
         if first is not line:
             said = f"{name} stands here twice; keep one, with all its levels"
@@ -96,22 +99,22 @@ def compiled_shed(
     return tuple(compiled.values())
 
 
-def _default(name: str, place: Place) -> ShedFields:
+def _default(name: str, place: FilePosition) -> ShedFields:
     exempt = [Field(url_from_spelling(url), place) for url in DEFAULT_EXCEPT]
-    return ShedFields(name, _kind(name), {"except": Field(exempt, place)}, place)
+    return ShedFields(name, _factor_of_name(name), {"except": Field(exempt, place)}, place)
 
 
 def _line(
-    node: Mapping, path: str, mistakes: Mistakes, roster: Read, url: Read
+    node: Mapping, path: str, mistakes: ErrorCollector, roster: Read, url: Read
 ) -> ShedFields | None:
     """None if a field could not be read: then what is missing is no second mistake."""
-    place = Place(node.line, node.column, path)
+    place = FilePosition(node.line, node.column, path)
     named = [value for key, value in node.pairs if key.text.lower() == "factor"]
     if not named:
         known = ", ".join(sorted(entries("factors")))
         raise ConfigError(f"there is no factor; write factor: and one of {known}")
     try:
-        kind = _kind(text(named[0], path))
+        kind = _factor_of_name(text(named[0], path))
     except ConfigError as error:
         raise placed(error, named[0], f"{path}.factor") from None
     readers: dict[str, Read] = {
@@ -132,7 +135,7 @@ def _line(
     return ShedFields(name, kind, found, place)
 
 
-def _kind(name: str) -> Factor:
+def _factor_of_name(name: str) -> Factor:
     known = entries("factors")
     if name.lower() not in known:
         near = get_close_matches(name.lower()[:40], known, 1)

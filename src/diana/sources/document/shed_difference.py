@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from diana.core.key import digest
 from diana.core.policy import Policy
-from diana.core.shed import ShedLine
+from diana.core.shed import ShedSettings
 from diana.sources.document.difference import spelled_rosters
 
 
@@ -37,10 +37,10 @@ def shed_difference(old: Policy | None, new: Policy) -> list[ShedChange]:
 
 
 def _by_source(policy: Policy) -> dict[tuple[str, str], str]:
-    return {line.source: _shown(line) for line in policy.settings.shed}
+    return {line.source: _shown_shedding(line) for line in policy.settings.shed}
 
 
-def _shown(line: ShedLine) -> str:
+def _shown_shedding(line: ShedSettings) -> str:
     """Options by a digest: a URL may hold a password."""
     said = ", ".join(f"{reject} % from {above}" for above, reject in line.levels)
     if line.options:

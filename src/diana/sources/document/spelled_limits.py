@@ -6,15 +6,15 @@ from typing import Any
 
 from diana.core.duration import spelling_from_micros
 from diana.core.errors import ConfigError, shown
-from diana.core.limit import Limit, Places, limits_from_spelling
-from diana.sources.document.reader import NotYet, Read, name_in
+from diana.core.limit import ConcurrencyLimit, Limit, limits_from_spelling
+from diana.sources.document.reader import Read, UnbuiltField, name_in
 from diana.sources.document.yaml_tree import Mapping, Node, Scalar
 
 NAMES = ("limit", "rate")
 """What other limiters call it."""
 
 
-class SpelledLimit(NotYet):
+class SpelledLimit(UnbuiltField):
     """Reads a field in which people write a whole limit: it says which fields to write instead."""
 
     def __init__(self) -> None:
@@ -26,7 +26,9 @@ class SpelledLimit(NotYet):
         written = node.text if isinstance(node, Scalar) else None
         limits = _limits(written)
         fields = (
-            "algo and most" if any(isinstance(one, Places) for one in limits) else "rpu and unit"
+            "algo and most"
+            if any(isinstance(one, ConcurrencyLimit) for one in limits)
+            else "rpu and unit"
         )
         got = (
             "a mapping"
@@ -84,6 +86,6 @@ def _in_fields(limits: list[Limit], written: str | None) -> str:
 
 
 def _fields(limit: Limit) -> str:
-    if isinstance(limit, Places):
+    if isinstance(limit, ConcurrencyLimit):
         return f"algo: C, most: {limit.rpu}"
     return f"rpu: {limit.rpu}, unit: {spelling_from_micros(limit.unit_us)}"

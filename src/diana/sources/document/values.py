@@ -10,7 +10,7 @@ from diana.core.actor import CODE
 from diana.core.duration import micros_from_spelling
 from diana.core.errors import ConfigError, shown
 from diana.core.lease import LONGEST_US, SHORTEST_US
-from diana.core.path import Reading
+from diana.core.path import PathReading
 from diana.core.plugins import algorithm_from_spelling
 from diana.core.rule import Body
 from diana.core.url import url_from_spelling
@@ -41,7 +41,7 @@ def url_pattern(node: Node, path: str) -> Any:
     return url_from_spelling(text(node, path))
 
 
-def mount(node: Node, path: str) -> Reading:
+def mount(node: Node, path: str) -> PathReading:
     """A prefix under which the same handlers are reached."""
     url = url_from_spelling(text(node, path))
     words = tuple(segment for segment in url.segments if segment is not None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from diana.core.limit import Places
+from diana.core.limit import ConcurrencyLimit
 from diana.core.meter import AT_ONCE
 from diana.core.policy import Warning
 from diana.core.rule import Rule
@@ -134,7 +134,7 @@ def _limits_that_are_never_reached(
         if rule.varies:
             continue  # for some requests it is another limit, or none
         limit = rule.meter.limit
-        unit = AT_ONCE if isinstance(limit, Places) else str(limit.unit_us)
+        unit = AT_ONCE if isinstance(limit, ConcurrencyLimit) else str(limit.unit_us)
         groups.setdefault((rule.actor, unit, rule.cost), []).append(rule)
     for members in groups.values():
         tightest = SegmentTree((rule.url, rule) for rule in _tightest_by_url(members))

@@ -24,7 +24,7 @@ from pathlib import Path
 from time import monotonic
 from weakref import WeakMethod, WeakSet
 
-from diana.core.contracts import Edition, Source
+from diana.core.contracts import Revision, Source
 from diana.core.errors import ConfigError, SourceError
 from diana.core.policy import Policy, Settings
 from diana.processes import is_about_to_fork, loses_threads_after_fork
@@ -49,7 +49,7 @@ RETRY_SECONDS = 1.0
 IN_USE_SECONDS = 0.1
 """For so long requests may still be decided by rules that were replaced."""
 
-Swap = Callable[[Policy], object]
+ApplyPolicy = Callable[[Policy], object]
 
 
 class LiveRules:
@@ -59,7 +59,7 @@ class LiveRules:
         self._environ = environ
         self._lock = threading.Lock()
         self._closed = threading.Event()
-        self._swap: WeakMethod[Swap] | None = None
+        self._swap: WeakMethod[ApplyPolicy] | None = None
         self._problems = Problems()
         self._wheres: dict[str, str | Path] = {}
         self._sources: dict[str, Source] = {}
@@ -94,7 +94,7 @@ class LiveRules:
         """What is wrong now; empty if nothing is."""
         return self._problems.now()
 
-    def follow(self, swap: Swap) -> None:
+    def follow(self, swap: ApplyPolicy) -> None:
         """Call this method on every change. When its object is gone, so are the threads."""
         with self._lock:
             # The garbage collector may run anywhere, with any lock held: what it calls must take none, but may let go of one.
@@ -173,9 +173,9 @@ class LiveRules:
         self._remote = edition.text
         self._run("remote", url, edition)
 
-    def _load_soon(self, source: Source) -> Edition:
+    def _load_soon(self, source: Source) -> Revision:
         """In a thread: a source may wait longer for its server than a start is to be delayed."""
-        found: list[Edition | Exception] = []
+        found: list[Revision | Exception] = []
 
         def load() -> None:
             try:
@@ -235,7 +235,7 @@ class LiveRules:
         source = self._sources[name] = open_source(where)
         return source
 
-    def _run(self, name: str, where: str | Path, known: Edition | None) -> None:
+    def _run(self, name: str, where: str | Path, known: Revision | None) -> None:
         self._wheres[name] = where
         if not self._pid:
             self._sources[name].close()  # the first use opens it anew
@@ -245,7 +245,7 @@ class LiveRules:
         threading.Thread(target=work, daemon=True, name=f"diana-rules-{name}").start()
 
     def _follow(
-        self, name: str, source: Source, known: Edition | None, closed: threading.Event
+        self, name: str, source: Source, known: Revision | None, closed: threading.Event
     ) -> None:
         backoff = Backoff()
         looked = self._looked[name]
@@ -268,14 +268,14 @@ class LiveRules:
             looked.set()
             closed.wait(backoff.next_seconds())
 
-    def _apply_if_changed(self, name: str, edition: Edition) -> None:
+    def _apply_if_changed(self, name: str, edition: Revision) -> None:
         """What is there after a loss: the rules in force, most of the time."""
         if edition.text == (self._file if name == "file" else self._remote):
             self._problems.clear(name)
         else:
             self._apply(name, edition)
 
-    def _apply(self, name: str, edition: Edition) -> None:
+    def _apply(self, name: str, edition: Revision) -> None:
         """Swap in what came, if it is right."""
         with self._lock:
             changed: dict[str, object] = {}

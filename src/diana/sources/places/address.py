@@ -29,7 +29,7 @@ class Endpoint(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class BackendAddress:
     """Servers that know the same, and where among all they know the rules are."""
 
     scheme: str
@@ -41,7 +41,7 @@ class Address:
     options: Mapping[str, str]
 
 
-def address_from_url(url: str, example: str, known: Mapping[str, str]) -> Address:
+def address_from_url(url: str, example: str, known: Mapping[str, str]) -> BackendAddress:
     """What a URL says; `known` are its options, each with an example."""
     scheme, colon, rest = url.partition("://")
     try:
@@ -58,7 +58,7 @@ def address_from_url(url: str, example: str, known: Mapping[str, str]) -> Addres
     path = unquote(parts.path)
     if not path.strip("/"):
         raise ConfigError(f"the URL of the rules has no path; write it after the hosts: {example}")
-    return Address(
+    return BackendAddress(
         scheme.lower(),
         tuple(_endpoint(host, example) for host in hosts.split(",")),
         path,

@@ -16,11 +16,11 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
-from diana.core.contracts import Edition
+from diana.core.contracts import Revision
 from diana.core.errors import ConfigError, SourceError
 from diana.sources.document.yaml_tree import LARGEST_BYTES
-from diana.sources.places.address import Address, Endpoint, address_from_url
-from diana.sources.places.etcd_client import Call, Payload, Refused
+from diana.sources.places.address import BackendAddress, Endpoint, address_from_url
+from diana.sources.places.etcd_client import DeadlineRequest, EtcdRefused, Payload
 from diana.sources.places.servers import ServerLost, Servers
 
 EXAMPLE = "etcd://host:2379/diana/rules"
@@ -32,7 +32,7 @@ PUBLISH_SECONDS = 5.0
 
 
 class EtcdSource:
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: BackendAddress) -> None:
         self._address = address
         self._tls = _tls(address)
         self._servers = Servers(address.endpoints)
@@ -46,16 +46,16 @@ class EtcdSource:
     def check_url(url: str) -> None:
         _address(url)
 
-    def load(self) -> Edition:
+    def load(self) -> Revision:
         return self._load(self._address.path)
 
-    def watch(self, known: Edition) -> Iterator[Edition]:
+    def watch(self, known: Revision) -> Iterator[Revision]:
         return self._servers.follow(known, self._changes_after, self.load)
 
     def close(self) -> None:
         self._servers.closed.set()
 
-    def publish(self, text: bytes, seen: Edition | None) -> Edition:
+    def publish(self, text: bytes, seen: Revision | None) -> Revision:
         if len(text) > LARGEST_BYTES:
             raise SourceError(f"more than {LARGEST_BYTES:,} bytes; split the rules")
         path = self._address.path
@@ -79,30 +79,30 @@ class EtcdSource:
             raise SourceError(
                 f"the key {path} has changed since it was read; run the command again"
             )
-        return Edition(text, str(revision))
+        return Revision(text, str(revision))
 
-    def previous(self) -> Edition:
+    def previous(self) -> Revision:
         return self._load(_previous(self._address.path))
 
-    def _load(self, path: str) -> Edition:
+    def _load(self, path: str) -> Revision:
         edition = self._servers.ask(lambda endpoint: self._edition(endpoint, path))
         if edition is None:
             raise SourceError(f"there is no key {path} in etcd")
         return edition
 
-    def _edition(self, endpoint: Endpoint, path: str) -> Edition | None:
+    def _edition(self, endpoint: Endpoint, path: str) -> Revision | None:
         found = self._range(endpoint, _key(path))
         return None if found is None else _edition_from_kv(found)
 
-    def _changes_after(self, endpoint: Endpoint, known: Edition) -> Iterator[Edition]:
+    def _changes_after(self, endpoint: Endpoint, known: Revision) -> Iterator[Revision]:
         # With an expired token etcd refuses; loading gets a new one, or an answer that is final.
-        with suppress(Refused):
+        with suppress(EtcdRefused):
             yield from self._streamed(endpoint, known)
 
-    def _streamed(self, endpoint: Endpoint, known: Edition) -> Iterator[Edition]:
+    def _streamed(self, endpoint: Endpoint, known: Revision) -> Iterator[Revision]:
         start = _key(self._address.path) | {"start_revision": str(int(known.version) + 1)}
         payload = {"create_request": start}
-        with Call(endpoint, self._tls, "/v3/watch", payload, self._token) as stream:
+        with DeadlineRequest(endpoint, self._tls, "/v3/watch", payload, self._token) as stream:
             while not self._servers.closed.is_set():
                 message = stream.next_message(SILENCE_SECONDS)
                 if message is None:
@@ -123,7 +123,7 @@ class EtcdSource:
                     if self._servers.closed.wait(PAUSE_SECONDS):
                         return
 
-    def _has_changed_in_silence(self, endpoint: Endpoint, known: Edition) -> bool:
+    def _has_changed_in_silence(self, endpoint: Endpoint, known: Revision) -> bool:
         """The stream is stuck, or all of etcd was restored from a copy. If the server is frozen, it does not even answer this."""
         if self._servers.closed.is_set():
             return False
@@ -142,25 +142,27 @@ class EtcdSource:
     ) -> dict[str, Any]:
         if self._token:
             try:
-                with Call(endpoint, self._tls, path, payload, self._token, seconds) as call:
+                with DeadlineRequest(
+                    endpoint, self._tls, path, payload, self._token, seconds
+                ) as call:
                     return call.answer()
-            except Refused:
+            except EtcdRefused:
                 self._token = ""  # it has expired, maybe; with a new one, the answer is final
         if self._address.user:
             self._token = self._authenticated(endpoint)
-        with Call(endpoint, self._tls, path, payload, self._token, seconds) as call:
+        with DeadlineRequest(endpoint, self._tls, path, payload, self._token, seconds) as call:
             return call.answer()
 
     def _authenticated(self, endpoint: Endpoint) -> str:
         payload = {"name": self._address.user, "password": self._address.password}
-        with Call(endpoint, self._tls, "/v3/auth/authenticate", payload) as call:
+        with DeadlineRequest(endpoint, self._tls, "/v3/auth/authenticate", payload) as call:
             token = call.answer().get("token")
         if not isinstance(token, str) or not (token.isascii() and token.isprintable()):
             raise ServerLost("unexpected reply: not etcd's JSON")
         return token
 
 
-def _address(url: str) -> Address:
+def _address(url: str) -> BackendAddress:
     secure = url.lower().startswith("etcds://")
     address = address_from_url(url, EXAMPLE, TLS_OPTIONS)
     if address.options and not secure:
@@ -174,7 +176,7 @@ def _address(url: str) -> Address:
     return address
 
 
-def _tls(address: Address) -> ssl.SSLContext | None:
+def _tls(address: BackendAddress) -> ssl.SSLContext | None:
     if address.scheme != "etcds":
         return None
     options = address.options
@@ -202,14 +204,14 @@ def _key(path: str) -> Payload:
     return {"key": b64encode(path.encode()).decode()}
 
 
-def _edition_from_kv(kv: dict[str, Any]) -> Edition:
+def _edition_from_kv(kv: dict[str, Any]) -> Revision:
     try:
         text = b64decode(kv.get("value", ""), validate=True)
     except (TypeError, ValueError):
         raise ServerLost("unexpected reply: not etcd's JSON") from None
     if len(text) > LARGEST_BYTES:
         raise SourceError(f"more than {LARGEST_BYTES:,} bytes; split the rules")
-    return Edition(text, str(_number(kv.get("mod_revision"))))
+    return Revision(text, str(_number(kv.get("mod_revision"))))
 
 
 def _number(value: object) -> int:

@@ -28,7 +28,7 @@ PIECE = 1 << 16
 Payload = dict[str, Any]
 
 
-class Refused(SourceError):
+class EtcdRefused(SourceError):
     """The server understood, and says no."""
 
 
@@ -36,7 +36,7 @@ class TooLong(SourceError):
     """The server says more than rules can be."""
 
 
-class Call:
+class DeadlineRequest:
     """One connection, one request. Whatever goes wrong with it is ServerLost, Refused or TooLong."""
 
     def __init__(
@@ -123,7 +123,9 @@ class Call:
             said = _error_text(text) or "nothing more"
             # 5xx: no leader, no quorum, a proxy without a server; and what is not JSON is not from etcd. Other servers may be well.
             is_final = words[1].startswith(b"4") and text.lstrip().startswith(b"{")
-            raise (Refused if is_final else ServerLost)(f"etcd answered {int(words[1])}: {said}")
+            raise (EtcdRefused if is_final else ServerLost)(
+                f"etcd answered {int(words[1])}: {said}"
+            )
 
     def _whole(self) -> bytes:
         try:

@@ -8,7 +8,7 @@ from pathlib import Path
 from threading import Event
 from urllib.parse import unquote, urlsplit
 
-from diana.core.contracts import Edition
+from diana.core.contracts import Revision
 from diana.core.errors import ConfigError, SourceError
 from diana.sources.document.joined_files import join_files
 from diana.sources.document.yaml_tree import LARGEST_BYTES
@@ -19,7 +19,7 @@ SETTLE_SECONDS = 0.05
 """A file that is written in place is read when it has stayed the same for so long, or half of it would be taken for all."""
 SUFFIXES = (".yaml", ".yml")
 
-Signature = tuple[tuple[str, int, int, int, int], ...]
+FileStamp = tuple[tuple[str, int, int, int, int], ...]
 
 
 class FileSource:
@@ -54,7 +54,7 @@ class FileSource:
         ):
             raise ConfigError("a file is written file:///path/of/rules.yaml, with three slashes")
 
-    def load(self) -> Edition:
+    def load(self) -> Revision:
         if self._lost:
             self._settle()
         try:
@@ -68,7 +68,7 @@ class FileSource:
         self._lost = False
         return _edition(text)
 
-    def watch(self, known: Edition) -> Iterator[Edition]:
+    def watch(self, known: Revision) -> Iterator[Revision]:
         seen = settling = None
         pause = 0.0
         while not self._closed.wait(pause):
@@ -90,7 +90,7 @@ class FileSource:
     def close(self) -> None:
         self._closed.set()
 
-    def publish(self, text: bytes, seen: Edition | None) -> Edition:
+    def publish(self, text: bytes, seen: Revision | None) -> Revision:
         path = resolve_links(self._path)
         try:
             if path.is_dir():
@@ -108,7 +108,7 @@ class FileSource:
             raise SourceError(f"{self._shown}: cannot be written: {error.strerror}") from None
         return _edition(text)
 
-    def previous(self) -> Edition:
+    def previous(self) -> Revision:
         try:
             if self._previous_path.exists():
                 return FileSource(self._previous_path).load()
@@ -145,7 +145,7 @@ class FileSource:
         found = (path for path in self._path.iterdir() if path.suffix.lower() in SUFFIXES)
         return sorted(path for path in found if not path.name.startswith("."))
 
-    def _signature(self) -> Signature:
+    def _signature(self) -> FileStamp:
         try:
             found = [(path, path.stat()) for path in self._files()]
         except OSError:
@@ -157,5 +157,5 @@ class FileSource:
         )
 
 
-def _edition(text: bytes) -> Edition:
-    return Edition(text, sha256(text).hexdigest()[:12])
+def _edition(text: bytes) -> Revision:
+    return Revision(text, sha256(text).hexdigest()[:12])

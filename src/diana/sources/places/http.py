@@ -20,7 +20,7 @@ from time import monotonic
 from typing import Any, NamedTuple, cast
 from urllib.parse import SplitResult, urljoin, urlsplit
 
-from diana.core.contracts import Edition
+from diana.core.contracts import Revision
 from diana.core.errors import ConfigError, SourceError
 from diana.sources.document.yaml_tree import LARGEST_BYTES
 
@@ -35,7 +35,7 @@ DEFAULT_PORTS = {"http": 80, "https": 443}
 _MAX_AGE = re.compile(r"\bmax-age=([0-9]{1,9})")
 
 
-class Answer(NamedTuple):
+class HttpReply(NamedTuple):
     status: int
     etag: str
     poll_again: float
@@ -81,14 +81,14 @@ class HttpSource:
                 f"no user or password in the URL of the rules; set {AUTHORIZATION} in the environment"
             )
 
-    def load(self) -> Edition:
+    def load(self) -> Revision:
         answer = self._ask("")
         if answer.status != http.client.OK:
             raise SourceError(f"{self._shown}: answered {answer.status}")
         self._etag, self._poll_again = answer.etag, answer.poll_again
-        return Edition(answer.text, answer.etag or sha256(answer.text).hexdigest())
+        return Revision(answer.text, answer.etag or sha256(answer.text).hexdigest())
 
-    def watch(self, known: Edition) -> Iterator[Edition]:
+    def watch(self, known: Revision) -> Iterator[Revision]:
         while not self._closed.wait(self._poll_again):
             answer = self._ask(self._etag)
             self._poll_again = answer.poll_again
@@ -98,13 +98,13 @@ class HttpSource:
                 raise SourceError(f"{self._shown}: answered {answer.status}")
             self._etag = answer.etag
             if answer.text != known.text:
-                known = Edition(answer.text, answer.etag or sha256(answer.text).hexdigest())
+                known = Revision(answer.text, answer.etag or sha256(answer.text).hexdigest())
                 yield known
 
     def close(self) -> None:
         self._closed.set()
 
-    def publish(self, text: bytes, seen: Edition | None) -> Edition:
+    def publish(self, text: bytes, seen: Revision | None) -> Revision:
         """By PUT, if the server takes it, on condition that nothing has changed."""
         if seen is not None and not self._etag:
             raise SourceError(
@@ -122,12 +122,12 @@ class HttpSource:
             )
         return self.load()
 
-    def previous(self) -> Edition:
+    def previous(self) -> Revision:
         raise SourceError(
             "a web server keeps no previous edition that we know of; push the old file"
         )
 
-    def _ask(self, etag: str) -> Answer:
+    def _ask(self, etag: str) -> HttpReply:
         """Follow redirects, on the same host only."""
         url = self._url
         for _ in range(1 + MOST_REDIRECTS):
@@ -151,7 +151,9 @@ class HttpSource:
             raise SourceError(f"{self._shown}: redirects to an invalid URL")
         return target
 
-    def _send(self, method: str, url: str, headers: dict[str, str], body: bytes | None) -> Answer:
+    def _send(
+        self, method: str, url: str, headers: dict[str, str], body: bytes | None
+    ) -> HttpReply:
         parts = urlsplit(url)
         port = parts.port or DEFAULT_PORTS[parts.scheme]
         host = parts.hostname or ""
@@ -231,10 +233,10 @@ class _DeadlineReader(io.RawIOBase):
         super().close()
 
 
-def _read(response: http.client.HTTPResponse) -> Answer:
+def _read(response: http.client.HTTPResponse) -> HttpReply:
     if response.status in REDIRECTS:
         location = (response.getheader("Location") or "").encode("latin-1")
-        return Answer(response.status, "", POLL_SECONDS, location)
+        return HttpReply(response.status, "", POLL_SECONDS, location)
     bounded = response.chunked or response.length is not None
     pieces, size = [], 0
     while piece := response.read1(PIECE):
@@ -252,7 +254,9 @@ def _read(response: http.client.HTTPResponse) -> Answer:
     poll_again = (
         min(LONGEST_POLL_SECONDS, max(POLL_SECONDS, float(age[1]))) if age else POLL_SECONDS
     )
-    return Answer(response.status, response.getheader("ETag") or "", poll_again, b"".join(pieces))
+    return HttpReply(
+        response.status, response.getheader("ETag") or "", poll_again, b"".join(pieces)
+    )
 
 
 def _is_secure(parts: SplitResult) -> bool:

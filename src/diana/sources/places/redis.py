@@ -15,7 +15,7 @@ from threading import Event
 from time import monotonic
 from typing import Any, TypeVar
 
-from diana.core.contracts import Edition
+from diana.core.contracts import Revision
 from diana.core.errors import ConfigError, SourceError
 from diana.sources.document.yaml_tree import LARGEST_BYTES
 from diana.sources.places.address import shown_url
@@ -74,10 +74,10 @@ class RedisSource:
         if find_spec("redis") is None:
             raise ConfigError("redis is not installed; run pip install 'diana-limiter[redis]'")
 
-    def load(self) -> Edition:
+    def load(self) -> Revision:
         return self._call(self._read)
 
-    def watch(self, known: Edition) -> Iterator[Edition]:
+    def watch(self, known: Revision) -> Iterator[Revision]:
         self._watching = True
         try:
             yield from self._changes(known)
@@ -89,7 +89,7 @@ class RedisSource:
             self._watching = False
             self._servers.close()
 
-    def _changes(self, known: Edition) -> Iterator[Edition]:
+    def _changes(self, known: Revision) -> Iterator[Revision]:
         channel = _Channel(self._call(self._subscribed), self._closed)
         try:
             due = 0.0  # at once: something may have changed before the subscription
@@ -117,7 +117,7 @@ class RedisSource:
         if not self._watching:  # else the watch does it, in its own thread
             self._servers.close()
 
-    def publish(self, text: bytes, seen: Edition | None) -> Edition:
+    def publish(self, text: bytes, seen: Revision | None) -> Revision:
         keys = [self._key, f"{{{self._key}}}.previous"]
         seen_text, was_there = (b"", 0) if seen is None else (seen.text, 1)
         done = self._call(
@@ -129,10 +129,10 @@ class RedisSource:
             )
         return self.load()
 
-    def previous(self) -> Edition:
+    def previous(self) -> Revision:
         return self._call(lambda: self._read(f"{{{self._key}}}.previous"))
 
-    def _read(self, key: str | None = None) -> Edition:
+    def _read(self, key: str | None = None) -> Revision:
         name = key or self._key
         client = self._servers.connected()
         too_large = SourceError(
@@ -145,7 +145,7 @@ class RedisSource:
             raise SourceError(f"there is no key {name}")
         if len(text) > LARGEST_BYTES:  # it was replaced in between
             raise too_large
-        return Edition(text, sha256(text).hexdigest()[:12])
+        return Revision(text, sha256(text).hexdigest()[:12])
 
     def _subscribed(self) -> Any:
         pubsub = self._servers.connected().pubsub(ignore_subscribe_messages=True)

@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl, urlencode
 
 from diana.core.errors import ConfigError, shown
 from diana.sources.places.address import refuse_unescaped
-from diana.stores.redis.url import Address, address_from_url
+from diana.stores.redis.url import RedisAddress, address_from_url
 
 DEFAULT_KEY = "diana:rules"
 OPTIONS = (
@@ -24,7 +24,7 @@ ONE_OF_SEVERAL_SECONDS = 0.4
 
 
 class KeyAddress(NamedTuple):
-    address: Address
+    address: RedisAddress
     key: str
 
 
@@ -57,7 +57,7 @@ def key_address_from_url(url: str) -> KeyAddress:
 class KeyClient:
     """One client at a time, opened when it is needed and again after `disconnect`."""
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: RedisAddress) -> None:
         self._address = address
         self._client: Any = None
         self._sentinel: Any = None

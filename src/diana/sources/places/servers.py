@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from threading import Event
 from typing import TypeVar
 
-from diana.core.contracts import Edition
+from diana.core.contracts import Revision
 from diana.core.errors import SourceError
 from diana.sources.places.address import Endpoint
 
@@ -51,10 +51,10 @@ class Servers:
 
     def follow(
         self,
-        known: Edition,
-        changes_after: Callable[[Endpoint, Edition], Iterator[Edition]],
-        load: Callable[[], Edition],
-    ) -> Iterator[Edition]:
+        known: Revision,
+        changes_after: Callable[[Endpoint, Revision], Iterator[Revision]],
+        load: Callable[[], Revision],
+    ) -> Iterator[Revision]:
         """Every edition after `known`.
 
         `changes_after` waits for them, and ends when it cannot tell any more: the server is lost, has forgotten what was in

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator
 from threading import Event
 from typing import Any
 
-from diana.core.contracts import Edition
+from diana.core.contracts import Revision
 from diana.core.errors import ConfigError, SourceError
 from diana.sources.document.yaml_tree import LARGEST_BYTES
-from diana.sources.places.address import Address, Endpoint, address_from_url
+from diana.sources.places.address import BackendAddress, Endpoint, address_from_url
 from diana.sources.places.servers import ServerLost, Servers
 from diana.sources.places.zookeeper_session import NOT_ALLOWED, Session, error_text
 
@@ -29,7 +29,7 @@ LONGEST_PACKET = 0xFFFFF - 1024
 
 
 class ZooKeeperSource:
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: BackendAddress) -> None:
         self._path = address.path
         self._servers = Servers(address.endpoints)
         first = FIRST_SECONDS if len(address.endpoints) > 1 else None
@@ -51,10 +51,10 @@ class ZooKeeperSource:
                 "kazoo is not installed; run pip install 'diana-limiter[zookeeper]'"
             ) from None
 
-    def load(self) -> Edition:
+    def load(self) -> Revision:
         return self._load(self._path)
 
-    def watch(self, known: Edition) -> Iterator[Edition]:
+    def watch(self, known: Revision) -> Iterator[Revision]:
         return self._servers.follow(known, self._changes_after, self.load)
 
     def close(self) -> None:
@@ -62,7 +62,7 @@ class ZooKeeperSource:
         self._notified.set()
         self._session.end()
 
-    def publish(self, text: bytes, seen: Edition | None) -> Edition:
+    def publish(self, text: bytes, seen: Revision | None) -> Revision:
         if len(text) > LARGEST_BYTES:
             raise SourceError(f"more than {LARGEST_BYTES:,} bytes; split the rules")
         # The server that answers a read gets the change, and no other: sent twice, it might conflict with itself.
@@ -80,10 +80,10 @@ class ZooKeeperSource:
                 hint = "ZooKeeper takes at most 1 MB (jute.maxbuffer), the previous rules included"
             raise SourceError(f"{endpoint}: {error}; {hint}") from None
 
-    def previous(self) -> Edition:
+    def previous(self) -> Revision:
         return self._load(_previous(self._path))
 
-    def _create(self, endpoint: Endpoint, text: bytes) -> Edition:
+    def _create(self, endpoint: Endpoint, text: bytes) -> Revision:
         from kazoo.exceptions import NodeExistsError, NoNodeError
 
         parent = self._path.rpartition("/")[0]
@@ -98,9 +98,9 @@ class ZooKeeperSource:
             _, stat = self._session.ask(endpoint, create, PUBLISH_SECONDS)
         except (NodeExistsError, NoNodeError):
             raise self._conflict() from None
-        return Edition(text, str(stat.mzxid))
+        return Revision(text, str(stat.mzxid))
 
-    def _replace(self, endpoint: Endpoint, text: bytes, seen: Edition, version: int) -> Edition:
+    def _replace(self, endpoint: Endpoint, text: bytes, seen: Revision, version: int) -> Revision:
         # The version of a node starts again with a new node, the number of the transaction that changed it last (mzxid) does
         # not; so that tells editions apart. ZooKeeper compares versions only: a node that is deleted, made anew and changed
         # as often, all between our look and this, is not noticed.
@@ -120,7 +120,7 @@ class ZooKeeperSource:
         errors = [result for result in results if isinstance(result, Exception)]
         if errors:
             raise self._refusal(errors)
-        return Edition(text, str(results[0].mzxid))
+        return Revision(text, str(results[0].mzxid))
 
     def _refusal(self, errors: list[Exception]) -> SourceError:
         from kazoo.exceptions import BadVersionError, NoAuthError, NodeExistsError, NoNodeError
@@ -135,13 +135,13 @@ class ZooKeeperSource:
     def _conflict(self) -> SourceError:
         return SourceError(f"{self._path} has changed since it was read; run the command again")
 
-    def _load(self, path: str) -> Edition:
+    def _load(self, path: str) -> Revision:
         edition = self._servers.ask(lambda endpoint: self._read(endpoint, path))
         if edition is None:
             raise SourceError(f"there is no node {path} in ZooKeeper")
         return edition
 
-    def _changes_after(self, endpoint: Endpoint, known: Edition) -> Iterator[Edition]:
+    def _changes_after(self, endpoint: Endpoint, known: Revision) -> Iterator[Revision]:
         while not self._servers.closed.is_set():
             self._notified.clear()
             stat = self._stat(endpoint, self._path, self._notify)
@@ -158,7 +158,7 @@ class ZooKeeperSource:
         """Of a change, or of a lost connection: a look shows which."""
         self._notified.set()
 
-    def _read(self, endpoint: Endpoint, path: str) -> Edition | None:
+    def _read(self, endpoint: Endpoint, path: str) -> Revision | None:
         from kazoo.exceptions import NoNodeError
 
         # Another server may be behind the one asked before: without this, old rules could come back.
@@ -172,7 +172,7 @@ class ZooKeeperSource:
             text, stat = self._session.ask(endpoint, lambda client: client.get_async(path))
         except NoNodeError:
             return None
-        return Edition(text, str(stat.mzxid))
+        return Revision(text, str(stat.mzxid))
 
     def _stat(
         self, endpoint: Endpoint, path: str, tell: Callable[[object], None] | None = None
@@ -180,7 +180,7 @@ class ZooKeeperSource:
         return self._session.ask(endpoint, lambda client: client.exists_async(path, watch=tell))
 
 
-def _address(url: str) -> Address:
+def _address(url: str) -> BackendAddress:
     address = address_from_url(url, EXAMPLE, OPTIONS)
     if address.user or address.password:
         raise ConfigError(
@@ -192,7 +192,7 @@ def _address(url: str) -> Address:
     return address
 
 
-def _auth(address: Address) -> list[tuple[str, str]]:
+def _auth(address: BackendAddress) -> list[tuple[str, str]]:
     if "auth" not in address.options:
         return []
     scheme, _, credentials = address.options["auth"].partition(":")

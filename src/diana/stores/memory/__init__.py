@@ -5,15 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from weakref import WeakSet
 
-from diana.stores.memory.in_python import GRACE_US, LONGEST_KEY, MAX_KEYS, storable
+from diana.stores.memory.in_python import GRACE_US, LONGEST_KEY, MAX_KEYS, bounded_key
 from diana.stores.native import kernels
 
 if TYPE_CHECKING or kernels() is None:
-    from diana.stores.memory.in_python import MemoryStore
+    from diana.stores.memory.in_python import PythonMemoryStore as Chosen
 else:
-    from diana.stores.memory.in_c import MemoryStore
+    from diana.stores.memory.in_c import CMemoryStore as Chosen
 
-__all__ = ["GRACE_US", "LONGEST_KEY", "MAX_KEYS", "MEMORY_STORES", "MemoryStore", "storable"]
+__all__ = ["GRACE_US", "LONGEST_KEY", "MAX_KEYS", "MEMORY_STORES", "MemoryStore", "bounded_key"]
 
+MemoryStore = Chosen
 MEMORY_STORES: WeakSet[MemoryStore] = MemoryStore.all_of_process
 """All of this process, for tests that begin with empty counters."""

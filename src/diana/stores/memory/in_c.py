@@ -15,7 +15,7 @@ from weakref import WeakSet
 from diana.core.charge import Charges
 from diana.core.contracts import Clock, GiveBack, Take
 from diana.core.decision import Decision
-from diana.core.meter import Meter
+from diana.core.meter import CounterSpec
 from diana.stores.memory import in_python
 from diana.stores.memory.in_python import MAX_KEYS, checked_size
 from diana.stores.native import kernels, terms_of
@@ -24,17 +24,17 @@ if TYPE_CHECKING:
     from diana._native import Counters, Terms
 
 
-class MemoryStore:
+class CMemoryStore:
     """`memory://`, or `memory://?max_keys=50000`."""
 
     shared = False
-    all_of_process: ClassVar[WeakSet[MemoryStore]] = WeakSet()
+    all_of_process: ClassVar[WeakSet[CMemoryStore]] = WeakSet()
 
     def __init__(self, max_keys: int = MAX_KEYS) -> None:
         self._counters: Counters = kernels().Counters(checked_size(max_keys))
-        self._both = _Both(self._counters, max_keys)
+        self._both = MixedDecider(self._counters, max_keys)
         self.all_of_process.add(self)
-        if type(self).decide is MemoryStore.decide:
+        if type(self).decide is CMemoryStore.decide:
             self.decide = self._counters.decider(self._both.decide)  # type: ignore[method-assign]
 
     def __len__(self) -> int:
@@ -42,12 +42,12 @@ class MemoryStore:
         return len(self._counters) + self._both.keys_in_python()
 
     @classmethod
-    def from_url(cls, url: str) -> MemoryStore:
+    def from_url(cls, url: str) -> CMemoryStore:
         return cls(cls.check_url(url))
 
-    check_url = staticmethod(in_python.MemoryStore.check_url)
+    check_url = staticmethod(in_python.PythonMemoryStore.check_url)
 
-    def bind(self, meter: Meter, clock: Clock | None = None) -> Take:
+    def bind(self, meter: CounterSpec, clock: Clock | None = None) -> Take:
         terms = kernel_terms(meter)
         if terms is None:
             return self._both.in_python.bind(meter, clock)
@@ -69,14 +69,14 @@ class MemoryStore:
             else:
                 self._counters.refund(terms, key, cost, at, now)
 
-    def bind_refund(self, meter: Meter, clock: Clock | None = None) -> GiveBack:
+    def bind_refund(self, meter: CounterSpec, clock: Clock | None = None) -> GiveBack:
         """For places, which no kernel decides."""
         return self._both.in_python.bind_refund(meter, clock)
 
-    def renew(self, charge: tuple[Meter, str, int], at: int, now: int | None = None) -> int:
+    def renew(self, charge: tuple[CounterSpec, str, int], at: int, now: int | None = None) -> int:
         return self._both.in_python.renew(charge, at, now)
 
-    def reset(self, meter: Meter, key: str) -> None:
+    def reset(self, meter: CounterSpec, key: str) -> None:
         terms = kernel_terms(meter)
         if terms is None:
             self._both.in_python.reset(meter, key)
@@ -92,18 +92,18 @@ class MemoryStore:
         """Nothing is held but memory."""
 
 
-class _Both:
+class MixedDecider:
     """Limits of either kind together. Apart from the store, which holds on to it: no cycle for the garbage collector."""
 
     def __init__(self, counters: Counters, max_keys: int) -> None:
         self._counters = counters
         self._max_keys = max_keys
-        self._in_python: in_python.MemoryStore | None = None
+        self._in_python: in_python.PythonMemoryStore | None = None
 
     @property
-    def in_python(self) -> in_python.MemoryStore:
+    def in_python(self) -> in_python.PythonMemoryStore:
         if self._in_python is None:
-            self._in_python = in_python.MemoryStore(self._max_keys)
+            self._in_python = in_python.PythonMemoryStore(self._max_keys)
         return self._in_python
 
     def keys_in_python(self) -> int:
@@ -144,7 +144,7 @@ class _Both:
         return decisions
 
 
-def kernel_terms(meter: Meter) -> Terms | None:
+def kernel_terms(meter: CounterSpec) -> Terms | None:
     """The meter as a kernel takes it, or None if it is counted in Python here."""
     terms: Terms = meter.compiled or terms_of(meter)
     return None if terms.kind in (kernels().LOG, kernels().NUMBERS) else terms

@@ -29,13 +29,13 @@ from diana.core.charge import ONE, Charges, checked_cost
 from diana.core.contracts import Clock, GiveBack, State, Take
 from diana.core.decision import Decision
 from diana.core.errors import ConfigError, KeyTypeError, shown
-from diana.core.meter import Meter
-from diana.core.weigh import weigh
-from diana.stores.agenda import NO_TIME, SLOT_BITS, Agenda, Slot
+from diana.core.meter import CounterSpec
+from diana.core.weigh import decide_all_or_nothing
+from diana.stores.agenda import NO_TIME, SLOT_BITS, ExpiryQueue, TimeBucket
 from diana.stores.clock import EPOCH_OFFSET_US, wall_us
-from diana.stores.crowd import Crowd
+from diana.stores.crowd import KeyCountIndex
 from diana.stores.lock import acquiring, exclusive, fork_safe_lock, refuse_reentry
-from diana.stores.memory.table import UNLISTED, Kept, Table
+from diana.stores.memory.table import UNLISTED, Kept, LimitTable
 
 MAX_KEYS = 1_000_000
 LONGEST_KEY = 512
@@ -51,11 +51,11 @@ _URL = re.compile(r"memory://(?:\?max_keys=([0-9]{1,12}))?", re.IGNORECASE)
 _new = tuple.__new__
 
 
-class MemoryStore:
+class PythonMemoryStore:
     """`memory://`, or `memory://?max_keys=50000`."""
 
     shared = False
-    all_of_process: WeakSet[MemoryStore] = WeakSet()
+    all_of_process: WeakSet[PythonMemoryStore] = WeakSet()
 
     def __init__(self, max_keys: int = MAX_KEYS) -> None:
         self._max_keys = checked_size(max_keys)
@@ -63,12 +63,12 @@ class MemoryStore:
         self._keys = 0
         self._lock = fork_safe_lock()
         self._acquiring, self._release = acquiring(self._lock), self._lock.release
-        self._tables: dict[str, Table] = {}
-        self._numbered: list[Table] = []
+        self._tables: dict[str, LimitTable] = {}
+        self._numbered: list[LimitTable] = []
         self._unused: list[int] = []
-        self._expiring: Agenda[Table, Kept] = Agenda(self._numbered)
-        self._blocked: Agenda[Table, Kept] = Agenda(self._numbered)
-        self._crowd = Crowd()
+        self._expiring: ExpiryQueue[LimitTable, Kept] = ExpiryQueue(self._numbered)
+        self._blocked: ExpiryQueue[LimitTable, Kept] = ExpiryQueue(self._numbered)
+        self._crowd = KeyCountIndex()
         self._due = NO_TIME
         self._changing = False
         """Set while what belongs together is changed; found set, somebody was interrupted in the middle of it."""
@@ -78,7 +78,7 @@ class MemoryStore:
         return self._keys
 
     @classmethod
-    def from_url(cls, url: str) -> MemoryStore:
+    def from_url(cls, url: str) -> PythonMemoryStore:
         return cls(cls.check_url(url))
 
     @staticmethod
@@ -92,9 +92,9 @@ class MemoryStore:
         return checked_size(int(spelled[1] or MAX_KEYS))
 
     @exclusive
-    def bind(self, meter: Meter, clock: Clock | None = None) -> Take:
+    def bind(self, meter: CounterSpec, clock: Clock | None = None) -> Take:
         self._begin(wall_us())
-        table = self._listed(self._tables.get(meter.id) or Table(meter))
+        table = self._listed(self._tables.get(meter.id) or LimitTable(meter))
         table.bound = True
         self._changing = False
         acquire, release = self._acquiring, self._release
@@ -115,7 +115,7 @@ class MemoryStore:
                         table.turn_to(meter, now)
                     state = get(key)
                     if state is None:
-                        outcome = self._meet(table, meter, storable(key), cost, now)
+                        outcome = self._meet(table, meter, bounded_key(key), cost, now)
                     else:
                         after, outcome = decide(state, params, cost, now)
                         if after is not state and cost:
@@ -129,7 +129,7 @@ class MemoryStore:
 
         return take
 
-    def bind_refund(self, meter: Meter, clock: Clock | None = None) -> GiveBack:
+    def bind_refund(self, meter: CounterSpec, clock: Clock | None = None) -> GiveBack:
         """The same for what is given back: of places, every one is."""
         self.bind(meter, clock)
         acquire, release = self._acquiring, self._release
@@ -143,7 +143,7 @@ class MemoryStore:
                     continue
                 try:
                     now = monotonic_ns() // 1_000 + EPOCH_OFFSET_US if clock is None else clock()
-                    kept: Kept = key if key in states else storable(key)
+                    kept: Kept = key if key in states else bounded_key(key)
                     state = states.get(kept)
                     if state is not None:
                         states[kept] = refund(state, params, cost, at, now)
@@ -182,7 +182,7 @@ class MemoryStore:
         """
         now = wall_us() if now is None else now
         found = self._look_up(charges, now)
-        decisions, after = weigh(charges, found[2], now)
+        decisions, after = decide_all_or_nothing(charges, found[2], now)
         allowed = all(decisions)
         if not elsewhere(not allowed) and allowed:
             decisions = [
@@ -199,7 +199,7 @@ class MemoryStore:
     def peek(self, charges: Charges, now: int | None = None) -> list[Decision]:
         now = wall_us() if now is None else now
         _, _, states = self._look_up(charges, now)
-        return weigh(charges, states, now)[0]
+        return decide_all_or_nothing(charges, states, now)[0]
 
     def refund(self, charges: Charges, at: int, now: int | None = None) -> None:
         for locked in self._acquiring:
@@ -214,7 +214,7 @@ class MemoryStore:
                     if table is None:
                         continue
                     states = table.states
-                    kept: Kept = key if key in states else storable(key)
+                    kept: Kept = key if key in states else bounded_key(key)
                     state = states.get(kept)
                     if state is not None:
                         refund = meter.algorithm.refund
@@ -224,11 +224,11 @@ class MemoryStore:
             break
 
     @exclusive
-    def renew(self, charge: tuple[Meter, str, int], at: int, now: int | None = None) -> int:
+    def renew(self, charge: tuple[CounterSpec, str, int], at: int, now: int | None = None) -> int:
         meter, key, cost = charge
         algorithm: Any = meter.algorithm
         now = wall_us() if now is None else now
-        table, kept = self._table(meter, now), storable(key)
+        table, kept = self._table(meter, now), bounded_key(key)
         before = table.states.get(kept)
         after, moment = algorithm.renew(before, meter.params, cost, at, now)
         if moment:
@@ -236,8 +236,8 @@ class MemoryStore:
         return int(moment)
 
     @exclusive
-    def reset(self, meter: Meter, key: str) -> None:
-        table, kept = self._tables.get(meter.id), storable(key)
+    def reset(self, meter: CounterSpec, key: str) -> None:
+        table, kept = self._tables.get(meter.id), bounded_key(key)
         if table is not None and kept in table.states:
             table.states[kept] = None
 
@@ -253,14 +253,14 @@ class MemoryStore:
     def close(self) -> None:
         """Nothing is held but memory."""
 
-    def _decide_one(self, meter: Meter, key: str, cost: int, now: int) -> Decision:
+    def _decide_one(self, meter: CounterSpec, key: str, cost: int, now: int) -> Decision:
         """Alone there is nothing to weigh: a quarter faster."""
         if cost is not ONE:
             checked_cost(cost)
         table = self._table(meter, now)
         state = table.states.get(key)
         if state is None:
-            outcome = self._meet(table, meter, storable(key), cost, now)
+            outcome = self._meet(table, meter, bounded_key(key), cost, now)
         else:
             after, outcome = meter.decide(state, meter.params, cost, now)
             if after is not state and cost:
@@ -269,13 +269,13 @@ class MemoryStore:
 
     def _decide_all(self, charges: Charges, now: int) -> list[Decision]:
         found = self._look_up(charges, now)
-        decisions, after = weigh(charges, found[2], now)
+        decisions, after = decide_all_or_nothing(charges, found[2], now)
         self._write_all(*found, after, now)
         return decisions
 
     def _write_all(
         self,
-        tables: list[Table],
+        tables: list[LimitTable],
         keys: list[Kept],
         states: list[State | None],
         after: list[State | None],
@@ -289,7 +289,7 @@ class MemoryStore:
                     tables[place].states[keys[place]] = state
 
     def _meet(
-        self, table: Table, meter: Meter, key: Kept, cost: int, now: int
+        self, table: LimitTable, meter: CounterSpec, key: Kept, cost: int, now: int
     ) -> tuple[bool, int, int, int, int]:
         """Charge a key that may be new, or too long to be kept as it is."""
         before = table.states.get(key)
@@ -298,16 +298,16 @@ class MemoryStore:
             self._write(table, key, after, now)
         return outcome
 
-    def _table(self, meter: Meter, now: int) -> Table:
+    def _table(self, meter: CounterSpec, now: int) -> LimitTable:
         """The limit's table; if it has none yet, one that is listed with its first key."""
         table = self._tables.get(meter.id)
         if table is None:
-            return Table(meter)
+            return LimitTable(meter)
         if table.meter is not meter:
             table.turn_to(meter, now)
         return table
 
-    def _listed(self, table: Table) -> Table:
+    def _listed(self, table: LimitTable) -> LimitTable:
         """The table under which the limit is known, from now on if not before."""
         table = self._tables.setdefault(table.meter.id, table)
         if table.number == UNLISTED:
@@ -319,20 +319,20 @@ class MemoryStore:
                 self._numbered.append(table)
         return table
 
-    def _unlist(self, table: Table) -> None:
+    def _unlist(self, table: LimitTable) -> None:
         """The last key is gone. If the rule is gone too, nothing is left of it; else the next key lists it again."""
         del self._tables[table.meter.id]
         self._unused.append(table.number)
         # No agenda holds a key of it, so nobody looks here before the number is used again.
-        self._numbered[table.number] = cast("Table", None)
+        self._numbered[table.number] = cast("LimitTable", None)
         table.number = UNLISTED
 
     def _look_up(
         self, charges: Charges, now: int
-    ) -> tuple[list[Table], list[Kept], list[State | None]]:
+    ) -> tuple[list[LimitTable], list[Kept], list[State | None]]:
         """Of each counter its table, its key as it is kept, and its state."""
         listed = self._tables
-        tables: list[Table] = []
+        tables: list[LimitTable] = []
         keys: list[Kept] = []
         states: list[State | None] = []
         for meter, key, _ in charges:
@@ -342,14 +342,14 @@ class MemoryStore:
             kept: Kept = key
             state = table.states.get(key)
             if state is None:
-                kept = storable(key)
+                kept = bounded_key(key)
                 state = table.states.get(kept)
             tables.append(table)
             keys.append(kept)
             states.append(state)
         return tables, keys, states
 
-    def _write(self, table: Table, key: Kept, state: State, now: int) -> None:
+    def _write(self, table: LimitTable, key: Kept, state: State, now: int) -> None:
         """A key that may be new; if so, it is to be forgotten some day."""
         if key in table.states:
             table.states[key] = state
@@ -375,8 +375,8 @@ class MemoryStore:
         """Tables and agendas anew from the states: an exception has struck between two steps. Each key is looked at soon."""
         self._numbered.clear()
         self._unused.clear()
-        self._expiring, self._blocked = Agenda(self._numbered), Agenda(self._numbered)
-        self._crowd = Crowd()
+        self._expiring, self._blocked = ExpiryQueue(self._numbered), ExpiryQueue(self._numbered)
+        self._crowd = KeyCountIndex()
         self._keys = 0
         for id, table in list(self._tables.items()):
             table.mend()
@@ -390,7 +390,7 @@ class MemoryStore:
             self._keys += len(table.states)
             self._line_up(table)
 
-    def _line_up(self, table: Table) -> None:
+    def _line_up(self, table: LimitTable) -> None:
         """The table where it belongs by now, among the others."""
         keys = len(table.states)
         place = 2 * keys + self._expiring.holds(table.number) if keys else 0
@@ -419,7 +419,7 @@ class MemoryStore:
         self._plan()
         self._changing = False
 
-    def _revisit(self, _: Slot, table: Table, key: Kept, now: int) -> None:
+    def _revisit(self, _: TimeBucket, table: LimitTable, key: Kept, now: int) -> None:
         """Its time has come: forget it, or, if it mattered half a minute ago, put it where it belongs now."""
         reset_us = table.reset_us(key, now - GRACE_US)
         if reset_us > 0:
@@ -449,7 +449,7 @@ class MemoryStore:
             self._forget(table, key)
         self._line_up(table)
 
-    def _forget(self, table: Table, key: Kept) -> None:
+    def _forget(self, table: LimitTable, key: Kept) -> None:
         table.forget(key)
         self._keys -= 1
         if not table.states and not table.bound:
@@ -463,7 +463,7 @@ def checked_size(max_keys: int) -> int:
     return max_keys
 
 
-def storable(key: str) -> Kept:
+def bounded_key(key: str) -> Kept:
     """Keys are bounded in size, whoever chooses them."""
     if not isinstance(key, str):
         raise KeyTypeError(key)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from diana.core.contracts import State
 from diana.core.duration import SECOND_US
-from diana.core.meter import Meter
+from diana.core.meter import CounterSpec
 
 Kept = str | bytes
 """A key as it is kept; a long one as a digest, in bytes, which no key can be mistaken for."""
@@ -19,14 +19,14 @@ MOST_FORMER = 8
 """Meters that were asked before; of more, those that matter for longest."""
 
 
-class Table:
+class LimitTable:
     """A state of None is a key that was reset and still stands in an agenda."""
 
-    def __init__(self, meter: Meter) -> None:
+    def __init__(self, meter: CounterSpec) -> None:
         self.number = UNLISTED
         self.meter = meter
         """The one that was asked last."""
-        self._former: dict[Meter, int] = {}
+        self._former: dict[CounterSpec, int] = {}
         """Those that were asked before, and until when what they said may matter."""
         self.bound = False
         """Somebody holds on to it, so it stays, however empty."""
@@ -37,7 +37,7 @@ class Table:
         self._copied: dict[Kept, State | None] = {}
         """All states, while the dictionary is replaced."""
 
-    def turn_to(self, meter: Meter, now: int) -> None:
+    def turn_to(self, meter: CounterSpec, now: int) -> None:
         """Another meter is asked than before."""
         before, after = _slowest(self.meter), _slowest(meter)
         self.meter = meter
@@ -89,13 +89,13 @@ class Table:
             self._copied = {}
 
 
-def _slowest(meter: Meter) -> Meter:
+def _slowest(meter: CounterSpec) -> CounterSpec:
     """Of a rule's tiers and overrides."""
     family = meter.family
     return meter if family is None else family.longest or meter
 
 
-def _longest_us(slowest: Meter) -> int:
+def _longest_us(slowest: CounterSpec) -> int:
     """For how long the fullest counter matters."""
     family = slowest.family
     params = [slowest.params]

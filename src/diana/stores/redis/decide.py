@@ -16,15 +16,15 @@ from diana.core.charge import ONE, Charges, charged_at
 from diana.core.contracts import State
 from diana.core.decision import Decision
 from diana.core.errors import StoreError
-from diana.core.limit import holds_places
-from diana.core.meter import Meter
+from diana.core.limit import uses_slots
+from diana.core.meter import CounterSpec
 from diana.stores.clock import wall_us
-from diana.stores.redis.background.keeper import Keeper
+from diana.stores.redis.background.keeper import TopologyRefresh
 from diana.stores.redis.connection.client import ClientKeeper
 from diana.stores.redis.deny_cache import Asking, DenyCache
 from diana.stores.redis.fallback import Fallback
 from diana.stores.redis.jobs import AnyServer, AskJob, ExchangeJob, Job
-from diana.stores.redis.protocol.batch import DENIED_MEANWHILE, Ask
+from diana.stores.redis.protocol.batch import DENIED_MEANWHILE, DecisionRequest
 from diana.stores.redis.protocol.commands import reset_counters
 from diana.stores.redis.protocol.compare_and_swap import (
     Part,
@@ -37,12 +37,12 @@ from diana.stores.redis.protocol.compare_and_swap import (
 from diana.stores.redis.protocol.failures import (
     Failure,
     Moved,
-    Nonsense,
-    NoReply,
-    Refused,
+    ProtocolError,
+    ServerRefused,
+    UnknownOutcome,
     failure_from_script,
 )
-from diana.stores.redis.protocol.wire import Plans, decisions_from_wire, states_from_wire
+from diana.stores.redis.protocol.wire import CounterEncoder, decisions_from_wire, states_from_wire
 from diana.stores.redis.refunds import UNREACHABLE, Charged, Refunding
 from diana.stores.redis.routing import Group, JobSteps
 
@@ -52,19 +52,19 @@ UNREADABLE = (TypeError, ValueError, IndexError)
 _new = tuple.__new__
 
 
-class Question(NamedTuple):
+class PreparedDecision(NamedTuple):
     """A request that needs no more than one question to one server."""
 
     server: AnyServer
-    ask: Ask
+    ask: DecisionRequest
     asking: Asking
 
 
-class Decider(Refunding):
+class DecisionPlanner(Refunding):
     def __init__(
         self,
-        keeper: Keeper | ClientKeeper,
-        plans: Plans,
+        keeper: TopologyRefresh | ClientKeeper,
+        plans: CounterEncoder,
         deny_cache: DenyCache,
         fallback: Fallback,
         count: Callable[..., None],
@@ -73,7 +73,7 @@ class Decider(Refunding):
         self._keeper_settles = keeper.settles
         self._count = count
 
-    def prepare(self, charges: Charges, now: int | None) -> Question | None:
+    def prepare(self, charges: Charges, now: int | None) -> PreparedDecision | None:
         """The ordinary case: one server that is well, nothing remembered of these keys. None: `decide`."""
         topology = self._topology
         server = None if topology.has_slots else topology.server_of_slot(0)
@@ -84,9 +84,11 @@ class Decider(Refunding):
             return None
         self._count("decisions")
         asking = self._deny_cache.begin(wall_us() if now is None else now)
-        return _new(Question, (server, Ask(keys, argv, now), asking))
+        return _new(PreparedDecision, (server, DecisionRequest(keys, argv, now), asking))
 
-    def conclude(self, question: Question, reply: Any, charges: Charges) -> list[Decision] | None:
+    def conclude(
+        self, question: PreparedDecision, reply: Any, charges: Charges
+    ) -> list[Decision] | None:
         """All pass. None: `conclude_slowly`."""
         try:
             if reply.__class__ is tuple and reply[1][0] == 1:
@@ -100,12 +102,12 @@ class Decider(Refunding):
             pass
         return None
 
-    def abandon(self, question: Question) -> None:
+    def abandon(self, question: PreparedDecision) -> None:
         """Nothing waits for the reply any longer; the store may charge it all the same."""
         self._deny_cache.forget_room(question.ask.keys)
 
     def conclude_slowly(
-        self, question: Question, reply: Any, charges: Charges, now: int | None
+        self, question: PreparedDecision, reply: Any, charges: Charges, now: int | None
     ) -> JobSteps[list[Decision]]:
         """A denial, or something unusual."""
         server, ask, asking = question
@@ -185,7 +187,7 @@ class Decider(Refunding):
         except UNREADABLE:
             return None
 
-    def reset(self, meter: Meter, key: str) -> JobSteps[None]:
+    def reset(self, meter: CounterSpec, key: str) -> JobSteps[None]:
         (wire_key,) = self._plans.keys([(meter, key, ONE)])
         self._fallback.reset(meter, key, wire_key)
         yield from self._wait_for_servers()
@@ -283,7 +285,9 @@ class Decider(Refunding):
     ) -> Job:
         charges, keys = group.charges, group.keys
         if self._plans.all_in_lua(charges):
-            return AskJob(server, Ask(keys, self._plans.argv(word, charges), now, is_final))
+            return AskJob(
+                server, DecisionRequest(keys, self._plans.argv(word, charges), now, is_final)
+            )
         meters = [meter for meter, _, _ in charges]
         change = charge_all(charges, write=word != "look")
         return ExchangeJob(
@@ -311,8 +315,8 @@ class Decider(Refunding):
                 decisions = decisions_from_wire(at, said, group.charges)
                 return decisions, _lasting(states_from_wire(said, group.keys), decisions, group)
         except UNREADABLE:
-            failure = Nonsense()
-        if isinstance(failure, Nonsense | Refused):
+            failure = ProtocolError()
+        if isinstance(failure, ProtocolError | ServerRefused):
             server.fail(failure)
         return failure
 
@@ -323,7 +327,7 @@ class Decider(Refunding):
         if not isinstance(answer, Exception):
             decisions, states = answer
             return decisions, states
-        unknown = isinstance(answer, NoReply)
+        unknown = isinstance(answer, UnknownOutcome)
         denied = self._denied_without_store(group, now)
         if unknown:
             self._deny_cache.forget_room(group.keys)
@@ -423,7 +427,7 @@ def _lasting(
     held = {
         key
         for key, decision, (meter, _, _) in zip(group.keys, decisions, group.charges, strict=True)
-        if not decision and holds_places(meter.algorithm)
+        if not decision and uses_slots(meter.algorithm)
     }
     return {key: state for key, state in states.items() if key not in held}
 

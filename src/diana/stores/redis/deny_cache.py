@@ -22,7 +22,7 @@ from diana.core.contracts import State
 from diana.core.decision import Decision
 from diana.core.duration import SECOND_US
 from diana.core.log import UnknownEntry
-from diana.core.meter import Meter
+from diana.core.meter import CounterSpec
 from diana.stores.lock import fork_safe_lock
 
 MOST = 10_000
@@ -144,7 +144,7 @@ class DenyCache:
         self.forget(*[key for key in keys if key not in self._denied])
 
     def _denial(
-        self, key: bytes, meter: Meter, cost: int, asking: int, at: int
+        self, key: bytes, meter: CounterSpec, cost: int, asking: int, at: int
     ) -> tuple[bool, int, int, int, int] | None:
         """None: it is not certain that it would be denied."""
         seen = self._denied.get(key)
@@ -158,7 +158,7 @@ class DenyCache:
         return None
 
     def _room(
-        self, key: bytes, meter: Meter, cost: int, asking: int, at: int
+        self, key: bytes, meter: CounterSpec, cost: int, asking: int, at: int
     ) -> tuple[bool, int, int, int, int] | None:
         """What it has beside a denial. None: it is not known, or may have changed."""
         seen = self._beside.get(key)
@@ -190,7 +190,7 @@ class DenyCache:
                 self._beside.pop(key, None)
 
 
-def _longest(meter: Meter) -> int:
+def _longest(meter: CounterSpec) -> int:
     """In µs. What may be given back, or is changed by other tiers too, is asked again soon."""
     family = meter.family
     if family is None or family.deny_memory_us is None:
@@ -199,7 +199,7 @@ def _longest(meter: Meter) -> int:
 
 
 def _outcome(
-    meter: Meter, state: State | None, cost: int, at: int
+    meter: CounterSpec, state: State | None, cost: int, at: int
 ) -> tuple[bool, int, int, int, int] | None:
     """None: the store told less of a log than is asked of it now."""
     try:

@@ -17,15 +17,15 @@ from diana.core.charge import Charges
 from diana.core.contracts import State, Store
 from diana.core.decision import Decision
 from diana.core.division import Shares
-from diana.core.limit import holds_places
-from diana.core.meter import Meter
+from diana.core.limit import uses_slots
+from diana.core.meter import CounterSpec
 from diana.stores.clock import wall_us
 from diana.stores.lock import fork_safe_lock
 from diana.stores.memory import MemoryStore
 from diana.stores.redis.connection.budget import Budget
 from diana.stores.redis.protocol.batch import MOST_COUNTERS
 from diana.stores.redis.protocol.commands import Exchange, acquire
-from diana.stores.redis.protocol.compare_and_swap import Change, swap
+from diana.stores.redis.protocol.compare_and_swap import StateChange, swap
 from diana.stores.redis.protocol.script import wire_limit
 from diana.stores.redis.protocol.server_clock import ServerClock
 from diana.stores.renewal import renewed
@@ -44,15 +44,15 @@ RETRY_US = 1_000_000
 DecideHere = Callable[[Charges, int | None], list[Decision]]
 
 
-class Debt(NamedTuple):
+class PendingCharge(NamedTuple):
     """What was admitted here to one counter."""
 
-    meter: Meter
+    meter: CounterSpec
     key: str
     admitted: int
 
 
-Known = tuple[int, int]
+LastKnownUsage = tuple[int, int]
 """What the store said last of a counter: what was used, and when, by the clock here or the one given."""
 
 
@@ -70,13 +70,13 @@ class Fallback:
         self._store: Store = MemoryStore(2 * MOST_KEYS) if local is None else local
         self._when_settled = when_settled
         self._lock = fork_safe_lock()
-        self._debts: dict[bytes, Debt] = {}
+        self._debts: dict[bytes, PendingCharge] = {}
         self._settled: dict[bytes, int] = {}
         """What the store said it was charged since: a refund of it is the store's to give back."""
         self._unknown: dict[tuple[bytes, int], int] = {}
         """By key and moment: what was admitted here that the store may have counted. It is no part of what is owed or was settled."""
-        self._known: dict[bytes, Known] = {}
-        self._known_before: dict[bytes, Known] = {}
+        self._known: dict[bytes, LastKnownUsage] = {}
+        self._known_before: dict[bytes, LastKnownUsage] = {}
         self._now: int | None = None
         """The time that was last given, by those who bring their own clock."""
 
@@ -110,7 +110,9 @@ class Fallback:
         here = [place for place, charge in enumerate(charges) if charge[0].when_down == "local"]
         return self._answers(charges, here, now, self._store.peek)
 
-    def refund(self, charge: tuple[Meter, str, int], key: bytes, at: int, now: int | None) -> int:
+    def refund(
+        self, charge: tuple[CounterSpec, str, int], key: bytes, at: int, now: int | None
+    ) -> int:
         """Take back what was charged here; gives how much of it was settled since, and is the store's to give back."""
         meter, _, cost = charge
         if meter.when_down != "local":
@@ -128,13 +130,13 @@ class Fallback:
         self._store.refund([self._share(charge)], at, now)
         return there
 
-    def renew(self, charge: tuple[Meter, str, int], at: int, now: int | None) -> int:
+    def renew(self, charge: tuple[CounterSpec, str, int], at: int, now: int | None) -> int:
         """A place that was taken here."""
         if charge[0].when_down != "local":
             return at  # none was taken
         return renewed(self._store, self._share(charge), at, now)
 
-    def reset(self, meter: Meter, key: str, wire_key: bytes) -> None:
+    def reset(self, meter: CounterSpec, key: str, wire_key: bytes) -> None:
         with self._lock:
             self._debts.pop(wire_key, None)
             self._settled.pop(wire_key, None)
@@ -160,7 +162,7 @@ class Fallback:
         if not some:
             return None
         owed = [(key, debt) for key, debt in map(self._still_owed, some) if debt.admitted]
-        by_slot: dict[int, list[tuple[bytes, Debt]]] = {}
+        by_slot: dict[int, list[tuple[bytes, PendingCharge]]] = {}
         for key, debt in owed:
             by_slot.setdefault(slot_of(key), []).append((key, debt))
         exchanges = [
@@ -170,8 +172,8 @@ class Fallback:
         ]
         return exchanges, sum(debt.admitted for _, debt in owed)
 
-    def _take_debts(self, belongs: Callable[[bytes], bool]) -> list[tuple[bytes, Debt]]:
-        some: list[tuple[bytes, Debt]] = []
+    def _take_debts(self, belongs: Callable[[bytes], bool]) -> list[tuple[bytes, PendingCharge]]:
+        some: list[tuple[bytes, PendingCharge]] = []
         with self._lock:
             for key in list(islice(self._debts, 2 * SETTLED_AT_ONCE)):
                 debt = self._debts.pop(key)
@@ -183,7 +185,7 @@ class Fallback:
                     )
         return some
 
-    def _still_owed(self, owed: tuple[bytes, Debt]) -> tuple[bytes, Debt]:
+    def _still_owed(self, owed: tuple[bytes, PendingCharge]) -> tuple[bytes, PendingCharge]:
         """As much as the counter here still holds."""
         wire_key, debt = owed
         share = self._share((debt.meter, debt.key, 0))
@@ -217,7 +219,7 @@ class Fallback:
         for place in here:
             known = self._known.pop(keys[place], None) or self._known_before.pop(keys[place], None)
             meter, key, _ = charges[place]
-            if known is None or holds_places(meter.algorithm):
+            if known is None or uses_slots(meter.algorithm):
                 continue  # places that others hold would be given back there, never here
             share, _, _ = self._share((meter, key, 0))
             limit = share.params.limit
@@ -235,13 +237,13 @@ class Fallback:
         with self._lock:
             for place in here:
                 meter, key, cost = charges[place]
-                if holds_places(meter.algorithm):
+                if uses_slots(meter.algorithm):
                     continue  # charged there, nobody would give it back
                 debt = self._debts.get(keys[place])
                 if debt is not None:
-                    self._debts[keys[place]] = Debt(meter, key, debt.admitted + cost)
+                    self._debts[keys[place]] = PendingCharge(meter, key, debt.admitted + cost)
                 elif len(self._debts) < MOST_KEYS:
-                    self._debts[keys[place]] = Debt(meter, key, cost)
+                    self._debts[keys[place]] = PendingCharge(meter, key, cost)
 
     def _note_unknown(
         self, charges: Charges, keys: list[bytes], here: list[int], decisions: list[Decision]
@@ -249,7 +251,7 @@ class Fallback:
         with self._lock:
             for place in here:
                 meter, _, cost = charges[place]
-                if holds_places(meter.algorithm):
+                if uses_slots(meter.algorithm):
                     continue  # of these nothing is noted
                 if len(self._unknown) >= MOST_UNKNOWN:
                     del self._unknown[next(iter(self._unknown))]
@@ -274,21 +276,21 @@ class Fallback:
                 del self._settled[next(iter(self._settled))]
             self._settled[key] = self._settled.get(key, 0) + charged
 
-    def _share(self, charge: tuple[Meter, str, int]) -> tuple[Meter, str, int]:
+    def _share(self, charge: tuple[CounterSpec, str, int]) -> tuple[CounterSpec, str, int]:
         meter, key, cost = charge
         return self._shares.of(meter), key, cost
 
 
 def _charge(
     clock: ServerClock,
-    owed: list[tuple[bytes, Debt]],
+    owed: list[tuple[bytes, PendingCharge]],
     seconds: float,
     note_settled: Callable[[bytes, int], None],
 ) -> Exchange:
     """As much of each as still fits. Counters without a kernel in Lua go one by one."""
     waiting = Budget(seconds)
     argv: list[Any] = []
-    in_lua: list[tuple[bytes, Debt]] = []
+    in_lua: list[tuple[bytes, PendingCharge]] = []
     for key, debt in owed:
         limit = wire_limit(debt.meter)
         if limit is None:
@@ -307,7 +309,7 @@ def _charge(
         note_settled(key, debt.admitted if left.__class__ is int and left > 0 else 0)
 
 
-def _fill(debt: Debt) -> Change:
+def _fill(debt: PendingCharge) -> StateChange:
     meter = debt.meter
 
     def change(states: list[State | None], now: int) -> tuple[Any, list[State | None]]:

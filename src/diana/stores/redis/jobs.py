@@ -14,7 +14,7 @@ from diana.core.errors import DianaError
 from diana.stores.redis.connection.budget import Budget
 from diana.stores.redis.connection.client import ClientServer
 from diana.stores.redis.connection.server import Server
-from diana.stores.redis.protocol.batch import Ask
+from diana.stores.redis.protocol.batch import DecisionRequest
 from diana.stores.redis.protocol.commands import Exchange, acquire
 from diana.stores.redis.protocol.failures import Failure, NoConnection
 
@@ -27,7 +27,7 @@ class AskJob(NamedTuple):
     """Have the script decide one request; answers the time and what it says."""
 
     server: AnyServer
-    ask: Ask
+    ask: DecisionRequest
     asking: bool = False
 
     def exchange(self, budget: Budget) -> Exchange:

@@ -14,7 +14,7 @@ log = logging.getLogger("diana")
 MOST_PER_MINUTE = 20
 
 
-class Notices:
+class ThrottledLog:
     def __init__(self) -> None:
         self._said: deque[float] = deque(maxlen=MOST_PER_MINUTE)
         self._suppressed = 0

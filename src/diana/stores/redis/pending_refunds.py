@@ -16,11 +16,11 @@ from time import monotonic
 from typing import Any, NamedTuple
 from weakref import WeakSet
 
-from diana.core.limit import holds_places
-from diana.core.meter import Meter
+from diana.core.limit import uses_slots
+from diana.core.meter import CounterSpec
 from diana.stores.redis.protocol.commands import Exchange, TimeLeft
 from diana.stores.redis.protocol.compare_and_swap import Part, Refund, swap
-from diana.stores.redis.protocol.failures import BadCounter, Contended, Failure, NoReply
+from diana.stores.redis.protocol.failures import BadCounter, Contended, Failure, UnknownOutcome
 
 MOST = 10_000
 """Refunds that are remembered; of more, the oldest are dropped, and their charges expire by themselves."""
@@ -35,7 +35,7 @@ EXIT_SECONDS = 1.0
 
 class PendingRefund(NamedTuple):
     key: bytes
-    meter: Meter
+    meter: CounterSpec
     part: Part
     now: int | None
     """The time that the caller gave; None: the server's."""
@@ -74,7 +74,7 @@ class PendingRefunds:
     def __len__(self) -> int:
         return len(self._pending)
 
-    def add(self, key: bytes, meter: Meter, part: Part, now: int | None) -> None:
+    def add(self, key: bytes, meter: CounterSpec, part: Part, now: int | None) -> None:
         left_us = expiry_us(meter, part.at)
         if left_us > 0:
             expires = monotonic() + left_us / 1_000_000
@@ -128,13 +128,13 @@ def may_be_tried_again(refund: Refund, answer: Any) -> bool:
     """Whether it is certain that nothing was refunded, and may be refunded later."""
     if not isinstance(answer, Failure):
         return False
-    if isinstance(answer, NoReply):
+    if isinstance(answer, UnknownOutcome):
         # Giving a place back twice does no harm.
-        return not refund.may_be_written or holds_places(refund.meter.algorithm)
+        return not refund.may_be_written or uses_slots(refund.meter.algorithm)
     return isinstance(answer, Contended) or not isinstance(answer, BadCounter)
 
 
-def expiry_us(meter: Meter, at: int) -> int:
+def expiry_us(meter: CounterSpec, at: int) -> int:
     """For how long a charge counts at most that was made at `at`: as long as a full counter."""
     _, outcome = meter.decide(None, meter.params, meter.params.limit, at)
     return outcome[3]

@@ -15,13 +15,13 @@ from diana.stores.redis.connection.opening import CONNECT_SECONDS
 from diana.stores.redis.connection.topology import every_server
 from diana.stores.redis.protocol.commands import command
 from diana.stores.redis.protocol.failures import Failure
-from diana.stores.redis.url import Address
+from diana.stores.redis.url import RedisAddress
 
 START_SECONDS = 3.0
 """The start waits no longer, names that must be resolved included."""
 
 
-def check_address(address: Address) -> None:
+def check_address(address: RedisAddress) -> None:
     """StoreError unless all servers that have keys can be reached and accept the login."""
     _within(", ".join(map(str, address.endpoints)), lambda: _ask_every_server(address))
 
@@ -36,7 +36,7 @@ def check_client(client: Any) -> None:
     _within("of the client", lambda: client.execute_command("TIME"))
 
 
-def _ask_every_server(address: Address) -> None:
+def _ask_every_server(address: RedisAddress) -> None:
     with every_server(address) as servers:
         for server in servers:
             server.exchange(command("TIME"), Budget(CONNECT_SECONDS))

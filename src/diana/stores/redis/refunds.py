@@ -8,19 +8,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from diana.core.limit import holds_places
-from diana.core.meter import Meter
-from diana.stores.redis.background.keeper import Keeper
+from diana.core.limit import uses_slots
+from diana.core.meter import CounterSpec
+from diana.stores.redis.background.keeper import TopologyRefresh
 from diana.stores.redis.connection.client import ClientKeeper
 from diana.stores.redis.deny_cache import DenyCache
 from diana.stores.redis.fallback import Fallback
 from diana.stores.redis.jobs import AnyServer, AskJob, ExchangeJob, Job
 from diana.stores.redis.pending_refunds import may_be_tried_again
-from diana.stores.redis.protocol.batch import Ask
+from diana.stores.redis.protocol.batch import DecisionRequest
 from diana.stores.redis.protocol.commands import Exchange
-from diana.stores.redis.protocol.compare_and_swap import Change, Part, Refund, Renewal, swap
+from diana.stores.redis.protocol.compare_and_swap import Part, Refund, Renewal, StateChange, swap
 from diana.stores.redis.protocol.failures import NoConnection
-from diana.stores.redis.protocol.wire import Plans
+from diana.stores.redis.protocol.wire import CounterEncoder
 from diana.stores.redis.routing import JobSteps, Routing
 
 UNREACHABLE = NoConnection("the store is unreachable")
@@ -29,7 +29,7 @@ UNREACHABLE = NoConnection("the store is unreachable")
 class Charged(NamedTuple):
     """A charge that was made."""
 
-    charge: tuple[Meter, str, int]
+    charge: tuple[CounterSpec, str, int]
     at: int
     here: bool
     """Because the store was lost."""
@@ -37,7 +37,11 @@ class Charged(NamedTuple):
 
 class Refunding(Routing):
     def __init__(
-        self, keeper: Keeper | ClientKeeper, plans: Plans, deny_cache: DenyCache, fallback: Fallback
+        self,
+        keeper: TopologyRefresh | ClientKeeper,
+        plans: CounterEncoder,
+        deny_cache: DenyCache,
+        fallback: Fallback,
     ) -> None:
         super().__init__(keeper)
         self._plans = plans
@@ -92,15 +96,17 @@ class Refunding(Routing):
         verb: str,
         server: AnyServer,
         key: bytes,
-        meter: Meter,
+        meter: CounterSpec,
         charge: str,
-        change: Change,
+        change: StateChange,
         now: int | None,
     ) -> Job:
         """Refund or renew a charge. Places travel with the decisions of others; the rest is compared and swapped."""
-        if holds_places(meter.algorithm) and getattr(meter.algorithm, f"lua_{verb}", None):
+        if uses_slots(meter.algorithm) and getattr(meter.algorithm, f"lua_{verb}", None):
             limit = self._plans.of(meter).limit
-            return AskJob(server, Ask([key], [verb, 1, limit, charge], now, is_final=True))
+            return AskJob(
+                server, DecisionRequest([key], [verb, 1, limit, charge], now, is_final=True)
+            )
 
         def start(server: AnyServer, budget: Any, asking: bool) -> Exchange:
             return swap(server.clock, [key], [meter], change, now, budget, asking)

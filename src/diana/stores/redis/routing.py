@@ -10,7 +10,7 @@ from collections.abc import Generator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from diana.core.charge import Charges
-from diana.stores.redis.background.keeper import Keeper
+from diana.stores.redis.background.keeper import TopologyRefresh
 from diana.stores.redis.connection.client import ClientKeeper
 from diana.stores.redis.connection.topology import slot_of_key
 from diana.stores.redis.jobs import AnyServer, Job
@@ -36,7 +36,7 @@ class Group(NamedTuple):
 
 
 class Routing:
-    def __init__(self, keeper: Keeper | ClientKeeper) -> None:
+    def __init__(self, keeper: TopologyRefresh | ClientKeeper) -> None:
         self._keeper = keeper
         self._topology = keeper.topology
 

@@ -21,18 +21,18 @@ from diana.core.division import Shares, share_without_registry
 from diana.core.errors import ConfigError, shown
 from diana.core.exchange import adrive, drive
 from diana.core.lease import LeaseTerms
-from diana.core.meter import Meter
+from diana.core.meter import CounterSpec
 from diana.core.terms import LiveOverrides
 from diana.processes import is_about_to_fork
 from diana.stores.arrivals import Arrivals
 from diana.stores.cancelled import though_cancelled
-from diana.stores.redis.background.keeper import Keeper
+from diana.stores.redis.background.keeper import TopologyRefresh
 from diana.stores.redis.background.overrides import StoredOverrides
 from diana.stores.redis.connection.budget import Budget
 from diana.stores.redis.connection.client import ClientKeeper
 from diana.stores.redis.connection.opening import opening
 from diana.stores.redis.counts import Counts
-from diana.stores.redis.decide import Decider
+from diana.stores.redis.decide import DecisionPlanner
 from diana.stores.redis.deny_cache import DenyCache
 from diana.stores.redis.fallback import Fallback
 from diana.stores.redis.jobs import Job, asend, running_loop, send
@@ -40,14 +40,14 @@ from diana.stores.redis.leases.decide import LeaseDecider
 from diana.stores.redis.leases.side import LeaseSide
 from diana.stores.redis.leases.store import LeasedStore
 from diana.stores.redis.pending_refunds import PendingRefunds
-from diana.stores.redis.protocol.wire import Plans
+from diana.stores.redis.protocol.wire import CounterEncoder
 from diana.stores.redis.reachable import check_address, check_client
 from diana.stores.redis.refunds import Charged
 from diana.stores.redis.routing import JobSteps, WaitForServers
 from diana.stores.redis.url import (
     BUDGET_US,
     NAMESPACE,
-    Address,
+    RedisAddress,
     address_from_url,
     namespace_from_spelling,
 )
@@ -63,7 +63,7 @@ class RedisStore:
 
     def __init__(
         self,
-        where: Address | Any,
+        where: RedisAddress | Any,
         *,
         namespace: str | None = None,
         budget_us: int | None = None,
@@ -73,7 +73,7 @@ class RedisStore:
         lease: LeaseTerms | None = None,
     ) -> None:
         """`zone`: what the processes of this machine count in together; then they are one node, and without the store count there."""
-        said = where if isinstance(where, Address) else Address("client", ())
+        said = where if isinstance(where, RedisAddress) else RedisAddress("client", ())
         _check(namespace, budget_us, nodes, weight)
         self.namespace = namespace or said.namespace or NAMESPACE
         self.budget = (budget_us or said.budget_us or BUDGET_US) / 1_000_000
@@ -111,7 +111,7 @@ class RedisStore:
     def check_url(url: str) -> None:
         address_from_url(url)
 
-    def bind(self, meter: Meter, clock: Clock | None = None) -> Take:
+    def bind(self, meter: CounterSpec, clock: Clock | None = None) -> Take:
         def take(key: str, cost: int = 1) -> Decision:
             """Charge the key; the Decision is true if it may pass."""
             return self.decide([(meter, key, cost)], clock and clock())[0]
@@ -144,13 +144,15 @@ class RedisStore:
         self.drive(self.decider().refund(charges, at, now, here=True))
 
     def release(
-        self, places: Sequence[tuple[tuple[Meter, str, int], int, bool]], now: int | None = None
+        self,
+        places: Sequence[tuple[tuple[CounterSpec, str, int], int, bool]],
+        now: int | None = None,
     ) -> list[Any]:
         return self.drive(self.decider().release([Charged(*place) for place in places], now))
 
     def renew(
         self,
-        charge: tuple[Meter, str, int],
+        charge: tuple[CounterSpec, str, int],
         at: int,
         now: int | None = None,
         degraded: bool = False,
@@ -158,11 +160,11 @@ class RedisStore:
         """None: the store did not say."""
         return self.drive(self.decider().renew(Charged(charge, at, degraded), now))
 
-    def reset(self, meter: Meter, key: str) -> None:
+    def reset(self, meter: CounterSpec, key: str) -> None:
         self.drive(self.decider().reset(meter, key))
 
     def check_reachable(self) -> None:
-        if isinstance(self._where, Address):
+        if isinstance(self._where, RedisAddress):
             check_address(self._where)
         else:
             check_client(self._where)
@@ -188,7 +190,7 @@ class RedisStore:
             "dropped": self.arrivals.dropped,
         }
 
-    def decider(self) -> Decider:
+    def decider(self) -> DecisionPlanner:
         """This process's own. A server may fork in C, unseen by Python, so the process is compared on each use."""
         if self.pid != getpid():
             self._restart()
@@ -236,16 +238,16 @@ class RedisStore:
         fallback = Fallback(self.shares, self._zone, deny_cache.forget)
         prefix = f"{self.namespace}:limit:".encode()
 
-        def publish(id: bytes, meter: Meter) -> None:
+        def publish(id: bytes, meter: CounterSpec) -> None:
             keeper.publish_limit(
                 prefix + id, meter
             )  # not by `self`: its thread would keep the store alive
 
-        plans = Plans(publish)
+        plans = CounterEncoder(publish)
         refunds = PendingRefunds(deny_cache.forget)
-        keeper: Keeper | ClientKeeper
-        if isinstance(self._where, Address):
-            keeper = Keeper(
+        keeper: TopologyRefresh | ClientKeeper
+        if isinstance(self._where, RedisAddress):
+            keeper = TopologyRefresh(
                 self._where,
                 fallback,
                 self.shares,
@@ -263,7 +265,7 @@ class RedisStore:
         else:
             keeper = ClientKeeper(self._where, count, deny_cache.clear, refunds)
         self._keeper = keeper
-        self._decider = Decider(keeper, plans, deny_cache, fallback, count)
+        self._decider = DecisionPlanner(keeper, plans, deny_cache, fallback, count)
         self._leases = LeaseSide(
             keeper,
             self._terms,
@@ -272,7 +274,7 @@ class RedisStore:
             self.budget,
             self._counts.add,
             self._zone,
-            self._where.place if isinstance(self._where, Address) else "",
+            self._where.place if isinstance(self._where, RedisAddress) else "",
         )
         self.lease_table = self._leases.table
         self._finalizer = weakref.finalize(self, _stop, keeper, self._leases)
@@ -301,7 +303,7 @@ class AsyncRedisStore:
     def __init__(self, store: RedisStore) -> None:
         self._store = store
 
-    def bind(self, meter: Meter, clock: Clock | None = None) -> AsyncTake:
+    def bind(self, meter: CounterSpec, clock: Clock | None = None) -> AsyncTake:
         async def take(key: str, cost: int = 1) -> Decision:
             """Charge the key; the Decision is true if it may pass."""
             return (await self.decide([(meter, key, cost)], clock and clock()))[0]
@@ -360,13 +362,15 @@ class AsyncRedisStore:
         await self.drive(self._store.decider().refund(charges, at, now, here=True))
 
     async def release(
-        self, places: Sequence[tuple[tuple[Meter, str, int], int, bool]], now: int | None = None
+        self,
+        places: Sequence[tuple[tuple[CounterSpec, str, int], int, bool]],
+        now: int | None = None,
     ) -> list[Any]:
         return await self.drive(
             self._store.decider().release([Charged(*place) for place in places], now)
         )
 
-    async def reset(self, meter: Meter, key: str) -> None:
+    async def reset(self, meter: CounterSpec, key: str) -> None:
         await self.drive(self._store.decider().reset(meter, key))
 
     async def close(self) -> None:
@@ -399,7 +403,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_let_go_of_parents)
 
 
-def _stop(keeper: Keeper | ClientKeeper, leases: LeaseSide) -> None:
+def _stop(keeper: TopologyRefresh | ClientKeeper, leases: LeaseSide) -> None:
     leases.stop()
     keeper.stop()
 

@@ -43,7 +43,7 @@ class Endpoint(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class RedisAddress:
     kind: str
     """`single`, `sentinel` or `cluster`."""
     endpoints: tuple[Endpoint, ...]
@@ -125,7 +125,7 @@ OWN: dict[str, Callable[[str], Any]] = {
 }
 
 
-def address_from_url(url: str) -> Address:
+def address_from_url(url: str) -> RedisAddress:
     """What a URL says; ConfigError says what to write instead."""
     scheme, colon, rest = url.partition("://")
     if not colon:
@@ -184,7 +184,7 @@ def address_from_url(url: str) -> Address:
         raise ConfigError(
             "several hosts are a cluster or sentinels; write redis+cluster:// or redis+sentinel://"
         )
-    return Address(kind, endpoints, service, login, sentinel, **own)
+    return RedisAddress(kind, endpoints, service, login, sentinel, **own)
 
 
 def _read_option(

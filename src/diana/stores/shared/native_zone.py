@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from diana.core.charge import ONE, Charges, checked_cost
 from diana.core.contracts import Clock, Numbers, State, Take
-from diana.core.contracts import Swap as Change
+from diana.core.contracts import StateSwap as Change
 from diana.core.decision import Decision
 from diana.core.errors import ConfigError
 from diana.core.log import Log, log_of
-from diana.core.meter import Meter
-from diana.core.weigh import weigh
+from diana.core.meter import CounterSpec
+from diana.core.weigh import decide_all_or_nothing
 from diana.stores.native import kernels, terms_of
 from diana.stores.shared.limit_names import LimitNames
 from diana.stores.shared.unfit import too_many_entries
@@ -75,7 +75,7 @@ class NativeZone:
         """How many keys are remembered."""
         return len(self._counters)
 
-    def check_meter(self, meter: Meter) -> None:
+    def check_meter(self, meter: CounterSpec) -> None:
         """ConfigError if what this limit counts does not fit."""
         terms = _terms(meter)
         self._names.add(self._counters.owner_of(terms), meter.id)
@@ -84,7 +84,7 @@ class NativeZone:
         if terms.kind == kernels().NUMBERS:
             _check_state(meter)
 
-    def bind(self, meter: Meter, clock: Clock | None = None) -> Take:
+    def bind(self, meter: CounterSpec, clock: Clock | None = None) -> Take:
         self.check_meter(meter)
         terms = _terms(meter)
         if terms.kind != kernels().NUMBERS:
@@ -109,19 +109,19 @@ class NativeZone:
             else:
                 self._counters.refund(terms, key, cost, at, now)
 
-    def renew(self, charge: tuple[Meter, str, int], at: int, now: int | None = None) -> int:
+    def renew(self, charge: tuple[CounterSpec, str, int], at: int, now: int | None = None) -> int:
         return self._in_python.renew(charge, at, now)
 
-    def reset(self, meter: Meter, key: str) -> None:
+    def reset(self, meter: CounterSpec, key: str) -> None:
         self._counters.reset(_terms(meter), key)
 
-    def read(self, meter: Meter, keys: Sequence[str]) -> list[Numbers | None]:
+    def read(self, meter: CounterSpec, keys: Sequence[str]) -> list[Numbers | None]:
         terms = _terms(meter)
         return [self._counters.read(terms, key) for key in keys]
 
     def swap(
         self,
-        meter: Meter,
+        meter: CounterSpec,
         swaps: Sequence[Change],
         now: int,
         lasts_us: int,
@@ -133,7 +133,10 @@ class NativeZone:
         return self._counters.swap([], changes, now) is not None
 
     def change(
-        self, meter: Meter, key: str, act: Callable[[Numbers | None], tuple[Numbers | None, T]]
+        self,
+        meter: CounterSpec,
+        key: str,
+        act: Callable[[Numbers | None], tuple[Numbers | None, T]],
     ) -> T:
         """Kept for as long as its algorithm says."""
         terms, counters = _terms(meter), self._counters
@@ -182,7 +185,7 @@ class _InPython:
         while True:
             states = self._states(parts.others)
             now = self.now(given)
-            found, after = weigh(parts.others, states, now)
+            found, after = decide_all_or_nothing(parts.others, states, now)
             swaps = [
                 self._swap(charge, before, then, now)
                 for charge, before, then in zip(parts.others, states, after, strict=True)
@@ -203,7 +206,7 @@ class _InPython:
         parts = _Parts(charges)
         states = self._states(parts.others)
         now = self.now(given)
-        found, _ = weigh(parts.others, states, now)
+        found, _ = decide_all_or_nothing(parts.others, states, now)
         answers = cast("list[Decision]", self._counters.peek(parts.native, given))
         if not all(answers):
             found = _without_charge(parts.others, states, found, now)
@@ -215,7 +218,7 @@ class _InPython:
             ]
         return parts.merged(answers, found)
 
-    def refund(self, meter: Meter, key: str, cost: int, at: int, given: int | None) -> None:
+    def refund(self, meter: CounterSpec, key: str, cost: int, at: int, given: int | None) -> None:
         while True:
             (before,) = self._states([(meter, key, cost)])
             if before is None:
@@ -226,7 +229,7 @@ class _InPython:
             if self._counters.swap([], [swap], now) is not None:
                 return
 
-    def renew(self, charge: tuple[Meter, str, int], at: int, given: int | None) -> int:
+    def renew(self, charge: tuple[CounterSpec, str, int], at: int, given: int | None) -> int:
         """Of a place, which no kernel decides."""
         meter, _, cost = charge
         algorithm: Any = meter.algorithm
@@ -251,7 +254,7 @@ class _InPython:
 
     @staticmethod
     def _swap(
-        charge: tuple[Meter, str, int], before: State | None, after: State | None, now: int
+        charge: tuple[CounterSpec, str, int], before: State | None, after: State | None, now: int
     ) -> Swap:
         meter, key, cost = charge
         if cost is not ONE:
@@ -294,12 +297,12 @@ def _without_charge(
     ]
 
 
-def _terms(meter: Meter) -> Terms:
+def _terms(meter: CounterSpec) -> Terms:
     compiled: Terms = meter.compiled or terms_of(meter)
     return compiled
 
 
-def _keeps_log(meter: Meter) -> bool:
+def _keeps_log(meter: CounterSpec) -> bool:
     return isinstance(meter.decide(None, meter.params, 1, 0)[0], Log)
 
 
@@ -309,13 +312,13 @@ def _numbers(state: State | None) -> Numbers | None:
     return state
 
 
-def _state_from_numbers(meter: Meter, numbers: Numbers | None) -> State | None:
+def _state_from_numbers(meter: CounterSpec, numbers: Numbers | None) -> State | None:
     if numbers is None or not _keeps_log(meter):
         return numbers
     return log_of(zip(numbers[::2], numbers[1::2], strict=True))
 
 
-def _check_state(meter: Meter) -> None:
+def _check_state(meter: CounterSpec) -> None:
     state = meter.decide(None, meter.params, 1, 0)[0]
     if isinstance(state, Log):
         if 2 * meter.params.limit > MOST_NUMBERS:

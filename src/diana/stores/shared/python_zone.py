@@ -20,12 +20,12 @@ from time import monotonic_ns, sleep
 from typing import Any, TypeVar
 
 from diana.core.charge import ONE, Charges, checked_cost
-from diana.core.contracts import Clock, Numbers, State, Swap, Take
+from diana.core.contracts import Clock, Numbers, State, StateSwap, Take
 from diana.core.decision import Decision
 from diana.core.errors import ConfigError, KeyTypeError
 from diana.core.log import Log
-from diana.core.meter import Meter
-from diana.core.weigh import weigh
+from diana.core.meter import CounterSpec
+from diana.core.weigh import decide_all_or_nothing
 from diana.stores.lock import acquiring, refuse_reentry
 from diana.stores.shared.layout import EVICTIONS, GENERATION, KEYS, LINE, MOST_LIMITS, USED, Layout
 from diana.stores.shared.slot_log import MOST_ENTRIES, SlotLogs, slots_of_log
@@ -43,7 +43,7 @@ from diana.stores.shared.table import (
     THERE,
     UNPACK,
     Damaged,
-    Table,
+    EntryTable,
     TooSmall,
 )
 from diana.stores.shared.undo import Undo
@@ -78,7 +78,7 @@ class PythonZone:
         self._file = file
         self._layout = layout = Layout(file.mapping)
         self._undo = Undo(layout)
-        self._table = Table(layout, self._undo)
+        self._table = EntryTable(layout, self._undo)
         self._logs = SlotLogs(layout, self._table, self._undo)
         self._table.drop_log = self._logs.drop
         self._table.standing = self._standing
@@ -86,10 +86,10 @@ class PythonZone:
         self._digests: dict[tuple[str, str], bytes] = {}
         self._meters: dict[str, tuple[int, int]] = {}
         """By id: the number of its limit, and the generation of numbers it is of."""
-        self._fit: set[Meter] = set()
+        self._fit: set[CounterSpec] = set()
         self._ids: dict[int, str] = {}
         """By the number of a limit."""
-        self._current: dict[str, Meter] = {}
+        self._current: dict[str, CounterSpec] = {}
         """By id, the one that was last asked: a limit may have been edited."""
         self._hot = (
             layout.mapping, layout.longs, layout.words, layout.undo_count, layout.undo_places,
@@ -105,7 +105,7 @@ class PythonZone:
     def lay_out(mapping: mmap) -> None:
         """All zeros is an empty zone."""
 
-    def check_meter(self, meter: Meter) -> None:
+    def check_meter(self, meter: CounterSpec) -> None:
         """ConfigError if a state of this limit may not fit."""
         state, _ = meter.decide(None, meter.params, 1, 0)
         if isinstance(state, Log):
@@ -114,7 +114,7 @@ class PythonZone:
         elif not isinstance(state, tuple) or len(state) > MOST_NUMBERS or not _are_whole(state):
             raise self._unfit(meter)
 
-    def bind(self, meter: Meter, clock: Clock | None = None) -> Take:
+    def bind(self, meter: CounterSpec, clock: Clock | None = None) -> Take:
         self._check_new(meter)
         under_lock, decide_one = self._under_lock, self._decide_one
 
@@ -135,20 +135,23 @@ class PythonZone:
     def refund(self, charges: Charges, at: int, now: int | None = None) -> None:
         self._under_lock(self._refund, charges, at, now)
 
-    def renew(self, charge: tuple[Meter, str, int], at: int, now: int | None = None) -> int:
+    def renew(self, charge: tuple[CounterSpec, str, int], at: int, now: int | None = None) -> int:
         return self._under_lock(self._renew, charge, at, now)
 
-    def reset(self, meter: Meter, key: str) -> None:
+    def reset(self, meter: CounterSpec, key: str) -> None:
         self._under_lock(self._reset, meter, key)
 
-    def read(self, meter: Meter, keys: Sequence[str]) -> list[Numbers | None]:
+    def read(self, meter: CounterSpec, keys: Sequence[str]) -> list[Numbers | None]:
         return self._under_lock(self._read_numbers, meter, keys)
 
-    def swap(self, meter: Meter, swaps: Sequence[Swap], now: int, lasts_us: int) -> bool:
+    def swap(self, meter: CounterSpec, swaps: Sequence[StateSwap], now: int, lasts_us: int) -> bool:
         return self._under_lock(self._swap, meter, swaps, now, lasts_us)
 
     def change(
-        self, meter: Meter, key: str, act: Callable[[Numbers | None], tuple[Numbers | None, T]]
+        self,
+        meter: CounterSpec,
+        key: str,
+        act: Callable[[Numbers | None], tuple[Numbers | None, T]],
     ) -> T:
         """Kept for as long as its algorithm says."""
         result: T = self._under_lock(self._change, meter, key, act)
@@ -208,7 +211,7 @@ class PythonZone:
                         sleep(COURTESY_SECONDS)
                 break
 
-    def _decide_one(self, meter: Meter, key: str, cost: int, now: int | None) -> Decision:
+    def _decide_one(self, meter: CounterSpec, key: str, cost: int, now: int | None) -> Decision:
         if cost is not ONE:
             checked_cost(cost)
         if now is None:
@@ -249,7 +252,7 @@ class PythonZone:
         return _new(Decision, (outcome, params.limit, key, cost, now, False))
 
     def _write_here(
-        self, meter: Meter, offset: int, numbers: Numbers, now: int, reset_us: int
+        self, meter: CounterSpec, offset: int, numbers: Numbers, now: int, reset_us: int
     ) -> None:
         """As many as stand there: what `undo.note`, `write_numbers` and `undo.done` do, in a third of their time."""
         mapping, longs, _, undo_count, undo_places, undo_lines, _ = self._hot
@@ -269,7 +272,7 @@ class PythonZone:
         if now is None:
             now = monotonic_ns() // 1_000 + self._offset_us
         found = self._look_up(charges)
-        decisions, after = weigh(charges, [state for _, _, state in found], now)
+        decisions, after = decide_all_or_nothing(charges, [state for _, _, state in found], now)
         written = [
             (charge[0], digest, offset, state, decision.outcome)
             for charge, (digest, offset, _), state, decision in zip(
@@ -287,7 +290,9 @@ class PythonZone:
     def _peek(self, charges: Charges, now: int | None) -> list[Decision]:
         if now is None:
             now = monotonic_ns() // 1_000 + self._offset_us
-        return weigh(charges, [state for _, _, state in self._look_up(charges)], now)[0]
+        return decide_all_or_nothing(
+            charges, [state for _, _, state in self._look_up(charges)], now
+        )[0]
 
     def _refund(self, charges: Charges, at: int, now: int | None) -> None:
         if now is None:
@@ -300,7 +305,7 @@ class PythonZone:
                 outcome = meter.decide(after, meter.params, 0, now)[1]
                 self._write_all([(meter, digest, offset, after, outcome)], now)
 
-    def _renew(self, charge: tuple[Meter, str, int], at: int, now: int | None) -> int:
+    def _renew(self, charge: tuple[CounterSpec, str, int], at: int, now: int | None) -> int:
         if now is None:
             now = monotonic_ns() // 1_000 + self._offset_us
         meter, _, cost = charge
@@ -312,16 +317,18 @@ class PythonZone:
             self._write_all([(meter, digest, offset, after, outcome)], now)
         return int(moment)
 
-    def _reset(self, meter: Meter, key: str) -> None:
+    def _reset(self, meter: CounterSpec, key: str) -> None:
         offset = self._table.find(self._digest(meter, key))
         if offset:
             self._table.forget(self._slot(offset))
             self._undo.done()
 
-    def _read_numbers(self, meter: Meter, keys: Sequence[str]) -> list[Any]:
+    def _read_numbers(self, meter: CounterSpec, keys: Sequence[str]) -> list[Any]:
         return [state for _, _, state in self._look_up([(meter, key, 0) for key in keys])]
 
-    def _swap(self, meter: Meter, swaps: Sequence[Swap], now: int, lasts_us: int) -> bool:
+    def _swap(
+        self, meter: CounterSpec, swaps: Sequence[StateSwap], now: int, lasts_us: int
+    ) -> bool:
         found = self._look_up([(meter, key, 0) for key, _, _ in swaps])
         if [state for _, _, state in found] != [before for _, before, _ in swaps]:
             return False
@@ -335,7 +342,9 @@ class PythonZone:
         )
         return True
 
-    def _change(self, meter: Meter, key: str, act: Callable[[Any], tuple[Numbers | None, T]]) -> T:
+    def _change(
+        self, meter: CounterSpec, key: str, act: Callable[[Any], tuple[Numbers | None, T]]
+    ) -> T:
         ((digest, offset, before),) = self._look_up([(meter, key, 0)])
         after, result = act(before)
         if after is not before and after is not None:
@@ -362,7 +371,7 @@ class PythonZone:
         return self._table.numbers(self._slot(offset))
 
     def _write_all(
-        self, written: Collection[tuple[Meter, bytes, int, State, tuple[Any, ...]]], now: int
+        self, written: Collection[tuple[CounterSpec, bytes, int, State, tuple[Any, ...]]], now: int
     ) -> None:
         table, undo = self._table, self._undo
         kept = {self._slot(offset) for _, _, offset, _, _ in written if offset}
@@ -400,7 +409,7 @@ class PythonZone:
         if offset and self._expires_us(offset) < until_us:
             self._layout.longs[(offset + EXPIRES) >> 3] = until_us
 
-    def _write_numbers(self, meter: Meter, slot: int, state: Any, expires_us: int) -> None:
+    def _write_numbers(self, meter: CounterSpec, slot: int, state: Any, expires_us: int) -> None:
         try:
             self._table.write_numbers(slot, state, expires_us)
         except (struct.error, TypeError, ValueError, IndexError):
@@ -408,7 +417,7 @@ class PythonZone:
             raise self._unfit(meter) from None
 
     @staticmethod
-    def _unfit(meter: Meter) -> ConfigError:
+    def _unfit(meter: CounterSpec) -> ConfigError:
         return ConfigError(
             f"{meter.algorithm.spelling} ({meter.algorithm.code}) cannot count in a zone: a state has to be at most {MOST_NUMBERS:,} "
             "whole numbers below 2**63, or a log; write local_store: memory://",
@@ -417,7 +426,7 @@ class PythonZone:
 
     def _make_room(
         self,
-        written: Iterable[tuple[Meter, bytes, int, State, tuple[Any, ...]]],
+        written: Iterable[tuple[CounterSpec, bytes, int, State, tuple[Any, ...]]],
         kept: Collection[int],
         now: int,
     ) -> None:
@@ -444,7 +453,7 @@ class PythonZone:
                     f"zone {self.name} is too small for what one request needs; write a larger size="
                 ) from None
 
-    def _number(self, meter: Meter) -> int:
+    def _number(self, meter: CounterSpec) -> int:
         """Under which the limit's slots are counted."""
         generation = self._table.control[GENERATION]
         known = self._meters.get(meter.id)
@@ -459,12 +468,12 @@ class PythonZone:
         self._remember(meter)
         return known[0]
 
-    def _remember(self, meter: Meter) -> None:
+    def _remember(self, meter: CounterSpec) -> None:
         if len(self._current) >= MOST_METERS:
             self._current.clear()
         self._current[meter.id] = meter
 
-    def _check_new(self, meter: Meter) -> None:
+    def _check_new(self, meter: CounterSpec) -> None:
         """A limit may come from code, at any time."""
         if meter not in self._fit:
             self.check_meter(meter)
@@ -488,7 +497,7 @@ class PythonZone:
             return IDLE
         return OPEN if meter.decide(state, meter.params, 1, now)[1][0] else BLOCKED
 
-    def _limit_of(self, number: int) -> Meter | None:
+    def _limit_of(self, number: int) -> CounterSpec | None:
         """None: this process does not know it. The last number is shared by limits that have none of their own."""
         id = self._ids.get(number)
         if id is None or number == MOST_LIMITS - 1:
@@ -499,7 +508,7 @@ class PythonZone:
         family = None if meter is None else meter.family
         return meter if family is None else family.longest
 
-    def _digest(self, meter: Meter, key: str) -> bytes:
+    def _digest(self, meter: CounterSpec, key: str) -> bytes:
         if not isinstance(key, str):
             raise KeyTypeError(key)
         id = meter.id.encode("utf-8", "surrogatepass")
@@ -554,7 +563,7 @@ def _are_whole(state: tuple[Any, ...]) -> bool:
     return all(number.__class__ is int and -(2**63) <= number < 2**63 for number in state)
 
 
-def _reset_us(meter: Meter, state: State, outcome: tuple[Any, ...], now: int) -> int:
+def _reset_us(meter: CounterSpec, state: State, outcome: tuple[Any, ...], now: int) -> int:
     """When the key is as good as never seen: of a rule's tiers and overrides, by the one that remembers longest."""
     if meter.family is None or meter.family.longest is None:
         reset: int = outcome[3]

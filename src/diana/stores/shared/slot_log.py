@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from diana.core.log import NO_LOG, Log
 from diana.stores.shared.layout import LINE, Layout
-from diana.stores.shared.table import EXPIRES, LENGTH, LOG, NUMBERS, Damaged, Table
+from diana.stores.shared.table import EXPIRES, LENGTH, LOG, NUMBERS, Damaged, EntryTable
 from diana.stores.shared.undo import Undo
 
 MOST_ENTRIES = 10_000
@@ -64,7 +64,7 @@ class Column:
 
 
 class SlotLogs:
-    def __init__(self, layout: Layout, table: Table, undo: Undo) -> None:
+    def __init__(self, layout: Layout, table: EntryTable, undo: Undo) -> None:
         self._layout = layout
         self._table = table
         self._undo = undo

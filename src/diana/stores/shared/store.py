@@ -14,10 +14,10 @@ from time import monotonic_ns
 from typing import Any, NamedTuple
 
 from diana.core.charge import Charges
-from diana.core.contracts import Clock, Numbers, Swap, Take
+from diana.core.contracts import Clock, Numbers, StateSwap, Take
 from diana.core.decision import Decision
 from diana.core.errors import ConfigError, shown
-from diana.core.meter import Meter
+from diana.core.meter import CounterSpec
 from diana.stores.native import description
 from diana.stores.shared.zone_file import (
     ZoneFile,
@@ -67,11 +67,11 @@ class SharedStore:
         size = None if spelled[2] is None else size_from_spelling(spelled[2])
         return ZoneAddress(checked_zone_name(spelled[1]), size)
 
-    def check_meter(self, meter: Meter) -> None:
+    def check_meter(self, meter: CounterSpec) -> None:
         """ConfigError if what this limit counts does not fit into a zone."""
         self.zone.check_meter(meter)
 
-    def bind(self, meter: Meter, clock: Clock | None = None) -> Take:
+    def bind(self, meter: CounterSpec, clock: Clock | None = None) -> Take:
         return self.zone.bind(meter, clock)  # type: ignore[no-any-return]
 
     def decide(self, charges: Charges, now: int | None = None) -> list[Decision]:
@@ -83,19 +83,19 @@ class SharedStore:
     def refund(self, charges: Charges, at: int, now: int | None = None) -> None:
         self.zone.refund(charges, at, now)
 
-    def renew(self, charge: tuple[Meter, str, int], at: int, now: int | None = None) -> int:
+    def renew(self, charge: tuple[CounterSpec, str, int], at: int, now: int | None = None) -> int:
         return self.zone.renew(charge, at, now)  # type: ignore[no-any-return]
 
-    def reset(self, meter: Meter, key: str) -> None:
+    def reset(self, meter: CounterSpec, key: str) -> None:
         self.zone.reset(meter, key)
 
     def now_us(self) -> int:
         return monotonic_ns() // 1_000 + self.file.header.epoch_offset_us
 
-    def read(self, meter: Meter, keys: Sequence[str]) -> list[Numbers | None]:
+    def read(self, meter: CounterSpec, keys: Sequence[str]) -> list[Numbers | None]:
         return self.zone.read(meter, keys)  # type: ignore[no-any-return]
 
-    def swap(self, meter: Meter, swaps: Sequence[Swap], lasts_us: int) -> bool:
+    def swap(self, meter: CounterSpec, swaps: Sequence[StateSwap], lasts_us: int) -> bool:
         return self.zone.swap(meter, swaps, self.now_us(), lasts_us)  # type: ignore[no-any-return]
 
     def clear(self) -> None:

@@ -65,7 +65,7 @@ class TooSmall(Exception):
     """One decision needs more slots than there are."""
 
 
-class Table:
+class EntryTable:
     def __init__(self, layout: Layout, undo: Undo) -> None:
         self._layout = layout
         self._undo = undo

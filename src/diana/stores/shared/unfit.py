@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from diana.core.errors import ConfigError
-from diana.core.limit import holds_places
-from diana.core.meter import Meter
+from diana.core.limit import uses_slots
+from diana.core.meter import CounterSpec
 
 
-def too_many_entries(meter: Meter, most: int) -> ConfigError:
+def too_many_entries(meter: CounterSpec, most: int) -> ConfigError:
     """Of a log: each request that counts is an entry, or each place that is taken."""
-    if holds_places(meter.algorithm):
+    if uses_slots(meter.algorithm):
         return ConfigError(
             f"this kind of a zone keeps at most {most:,} places of a key, and {meter.limit} has more; write a smaller number, "
             "or count it in memory:// or in Redis",

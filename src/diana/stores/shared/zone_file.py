@@ -92,7 +92,7 @@ class Header(NamedTuple):
         return fields + _CHECKSUM.pack(zlib.crc32(fields))
 
 
-class Form(NamedTuple):
+class ZoneSpec(NamedTuple):
     """What a process wants of a zone."""
 
     kind: str
@@ -134,7 +134,7 @@ def open_zone_file(
     `adopt` is called for one that exists and that no other process uses: to put right what those before have left. Should it raise
     ConfigError, the zone is laid out anew.
     """
-    form = Form(kind, size, lay_out, adopt, version)
+    form = ZoneSpec(kind, size, lay_out, adopt, version)
     path = path_of_zone(name)
     with _opening:
         _close_abandoned()
@@ -221,7 +221,7 @@ def spelling_from_size(size: int) -> str:
     return str(size)
 
 
-def _opened(name: str, path: Path, form: Form) -> ZoneFile | None:
+def _opened(name: str, path: Path, form: ZoneSpec) -> ZoneFile | None:
     """None: it was removed meanwhile, so begin again."""
     known = _known(path)
     if known is not None:
@@ -286,7 +286,7 @@ def _lock(name: str, descriptor: int) -> None:
         sleep(0.001)
 
 
-def _usable_header(name: str, descriptor: int, form: Form) -> Header:
+def _usable_header(name: str, descriptor: int, form: ZoneSpec) -> Header:
     """Of the locked file; laid out anew if it cannot be used and no process uses it."""
     header, problem = _read_header(descriptor)
     alone = _is_alone(descriptor)
@@ -316,7 +316,7 @@ def _is_alone(descriptor: int) -> bool:
     return True
 
 
-def _adopted(descriptor: int, header: Header, form: Form) -> Header:
+def _adopted(descriptor: int, header: Header, form: ZoneSpec) -> Header:
     """A file may outlive the machine's monotonic clock, and a wall clock that was wrong: while no process uses it, both are set."""
     if form.adopt is not None:
         form.adopt(mmap(descriptor, header.size))
@@ -327,7 +327,7 @@ def _adopted(descriptor: int, header: Header, form: Form) -> Header:
     return header
 
 
-def _made(name: str, descriptor: int, form: Form) -> Header:
+def _made(name: str, descriptor: int, form: ZoneSpec) -> Header:
     size = form.size or DEFAULT_SIZE
     os.ftruncate(descriptor, 0)
     try:
@@ -368,7 +368,7 @@ def _read_header(descriptor: int) -> tuple[Header | None, str]:
     return header, ""
 
 
-def _check_wanted(name: str, header: Header, form: Form) -> None:
+def _check_wanted(name: str, header: Header, form: ZoneSpec) -> None:
     if header.version != form.version:
         raise ConfigError(
             f"zone {name} is of layout {header.version}, written by another version of Diana, and this one reads layout {form.version}; "

@@ -23,8 +23,8 @@ from diana.sources.rules import rules_from_bytes
 from diana.stores.redis.leases.asking import lease_key
 from diana.stores.redis.leases.in_zone import LEASES, ZoneLease, ZoneLeaseTable
 from diana.stores.redis.leases.lease import Lease
-from diana.stores.redis.leases.pool import Ask, Grant
-from diana.stores.redis.leases.table import HOT, Asked
+from diana.stores.redis.leases.pool import LeaseGrant, LeaseRequest
+from diana.stores.redis.leases.table import HOT, LeaseClaim
 from diana.stores.redis.store import RedisStore
 from diana.stores.shared.store import SharedStore
 from tests.servers.programs import REDIS_7
@@ -49,11 +49,11 @@ def worker(zone: SharedStore, now: int = 0) -> ZoneLease:
     return ZoneLease(zone, "store", METER, "k", b"diana:x|k", LeaseTerms(), now)
 
 
-def granted(permits: int, kept: int = 0) -> Grant:
-    return Grant(True, permits, kept, SECOND, 100, 0, 0, 2)
+def granted(permits: int, kept: int = 0) -> LeaseGrant:
+    return LeaseGrant(True, permits, kept, SECOND, 100, 0, 0, 2)
 
 
-def ask(one: Lease, now: int) -> Ask | None:
+def ask(one: Lease, now: int) -> LeaseRequest | None:
     """As the thread that refills does; None: it is not due."""
     one.load(now)
     made = one.begin(now, 1) if one.is_due(now) else None
@@ -61,7 +61,7 @@ def ask(one: Lease, now: int) -> Ask | None:
     return made
 
 
-def hear(one: Lease, asked: Ask, grant: Grant | None, now: int) -> None:
+def hear(one: Lease, asked: LeaseRequest, grant: LeaseGrant | None, now: int) -> None:
     one.load(now)
     one.finish(asked, grant, 10**15 + now, now)
     assert one.save()
@@ -176,7 +176,7 @@ def test_a_lease_that_ended_while_the_process_stood_still_is_over(
     shares = Shares(share_without_registry(1, 1))
     table = ZoneLeaseTable(zone, "store", LeaseTerms(), shares, lambda: None, lambda *_: None)
     *_, claimed = [table.claim(METER, "k", b"diana:x|k", 1) for _ in range(HOT)]
-    assert isinstance(claimed, Asked)
+    assert isinstance(claimed, LeaseClaim)
     assert claimed.lease is not None
     table.settle(claimed.lease, claimed.ask, granted(50), now)
     assert table.take(METER, "k", 1)

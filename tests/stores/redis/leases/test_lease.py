@@ -4,28 +4,28 @@ from __future__ import annotations
 
 from diana.core.lease import LeaseTerms
 from diana.core.limit import Limit
-from diana.core.meter import Meter, meter_from_limit
+from diana.core.meter import CounterSpec, meter_from_limit
 from diana.core.plugins import algorithms
 from diana.stores.redis.leases.lease import EMPTY_US, Lease, is_fast_enough
-from diana.stores.redis.leases.pool import Ask, Grant, Pool, answer
+from diana.stores.redis.leases.pool import LeaseGrant, LeasePool, LeaseRequest, answer
 
 MS = 1_000
 SECOND = 1_000_000
 SERVER = 1_700_000_000 * SECOND
 
 
-def meter(rpu: int = 1_000, code: str = "TB", unit_us: int = SECOND, **options: int) -> Meter:
+def meter(rpu: int = 1_000, code: str = "TB", unit_us: int = SECOND, **options: int) -> CounterSpec:
     return meter_from_limit("diana:x", Limit(rpu, unit_us), algorithms()[code], options)
 
 
-def lease(some: Meter | None = None) -> Lease:
+def lease(some: CounterSpec | None = None) -> Lease:
     return Lease("a", some or meter(), "k", b"k", LeaseTerms(), 0)
 
 
 def granted(
     permits: int, kept: int = 0, remaining: int = 100, valid_us: int = SECOND, retry_us: int = 0
-) -> Grant:
-    return Grant(True, permits, kept, valid_us, remaining, retry_us, 0, 2)
+) -> LeaseGrant:
+    return LeaseGrant(True, permits, kept, valid_us, remaining, retry_us, 0, 2)
 
 
 def filled(permits: int, now: int = 0, **grant: int) -> Lease:
@@ -96,9 +96,9 @@ def test_a_lost_reply_is_made_up_for_by_the_next_report() -> None:
     """The store counts each use once, whether it has heard the first report or not; and a grant that never came goes back."""
     for heard in (True, False):
         some = meter(100)
-        one, pool, now = lease(some), Pool(), SERVER
+        one, pool, now = lease(some), LeasePool(), SERVER
 
-        def at_store(ask: Ask, later_us: int) -> Grant:
+        def at_store(ask: LeaseRequest, later_us: int) -> LeaseGrant:
             nonlocal pool
             pool, grant = answer(pool, some, ask, now + later_us)  # noqa: B023
             assert grant is not None
@@ -123,7 +123,7 @@ def test_a_lost_reply_is_made_up_for_by_the_next_report() -> None:
 
 def test_what_comes_too_late_for_its_lease_is_not_held_any_more() -> None:
     some = meter(100)
-    one, pool = lease(some), Pool()
+    one, pool = lease(some), LeasePool()
     ask = one.begin(0, 1)
     pool, grant = answer(pool, some, ask, SERVER)
     one.finish(ask, grant, SERVER, MS)

@@ -9,11 +9,11 @@ import pytest
 import redis
 
 from diana.core.limit import Limit
-from diana.core.meter import Meter, meter_from_limit
+from diana.core.meter import CounterSpec, meter_from_limit
 from diana.core.plugins import algorithms
 from diana.stores.redis.connection.budget import Budget
 from diana.stores.redis.leases.asking import WireLimits, ask_pool, lease_key
-from diana.stores.redis.leases.pool import Ask, Pool, Record, answer
+from diana.stores.redis.leases.pool import LeasePool, LeaseRequest, Record, answer
 from diana.stores.redis.protocol.script import state_from_wire
 from diana.stores.redis.protocol.server_clock import ServerClock
 
@@ -25,7 +25,7 @@ METERS: dict[str, list[tuple[int, dict[str, Any]]]] = {
 }
 
 
-def asked(server: Any, key: bytes, meter: Meter, ask: Ask, now: int) -> Any:
+def asked(server: Any, key: bytes, meter: CounterSpec, ask: LeaseRequest, now: int) -> Any:
     steps = ask_pool(WireLimits(), ServerClock(), key, meter, ask, now, Budget(1.0))
     command = next(steps)
     reply: Any = None
@@ -64,7 +64,7 @@ def test_python_and_lua_agree(server: redis.Redis, code: str, seed: int) -> None
         meter_from_limit("diana:x", Limit(rpu, 1_000_000), algorithms()[code], options)
         for rpu, options in METERS[code]
     ]
-    meter, pool, now = choices[0], Pool(), BEGIN_US
+    meter, pool, now = choices[0], LeasePool(), BEGIN_US
     seqs = dict.fromkeys("abc", 0)
     for step in range(150):
         if chance.random() < 0.05:
@@ -77,7 +77,7 @@ def test_python_and_lua_agree(server: redis.Redis, code: str, seed: int) -> None
             seqs[node] += chance.choice((0, 1, 1, 1, 1))
         seq = seqs.get(node, 0)
         known = pool.records.get(node)
-        ask = Ask(
+        ask = LeaseRequest(
             node=node,
             cost=chance.choice((0, 0, 1, 3)),
             seq=seq,

@@ -3,7 +3,7 @@
 from threading import Lock
 from time import time_ns
 
-from diana.plugins import Charge, weigh
+from diana.plugins import Charge, decide_all_or_nothing
 
 
 class Notebook:
@@ -53,4 +53,4 @@ class Notebook:
 
     def _weigh(self, charges, now):
         states = [self._lines.get((meter.id, key)) for meter, key, _ in charges]
-        return weigh(charges, states, time_ns() // 1000 if now is None else now)
+        return decide_all_or_nothing(charges, states, time_ns() // 1000 if now is None else now)

@@ -2,7 +2,7 @@
 
 from threading import Event
 
-from diana.plugins import Edition, SourceError
+from diana.plugins import Revision, SourceError
 
 SHELF = {}
 
@@ -20,7 +20,7 @@ class Shelf:
         if self._name not in SHELF:
             raise SourceError(f"there is no {self._name} on the shelf")
         text = SHELF[self._name]
-        return Edition(text, str(hash(text)))
+        return Revision(text, str(hash(text)))
 
     def watch(self, known):
         while not self._closed.wait(0.1):

@@ -15,9 +15,9 @@ from time import monotonic
 from typing import Any
 
 from diana.core.limit import Limit
-from diana.core.meter import Meter, meter_from_limit
+from diana.core.meter import CounterSpec, meter_from_limit
 from diana.core.plugins import algorithms
-from diana.stores.redis.background.control import Control
+from diana.stores.redis.background.control import ThreadConnection
 from diana.stores.redis.background.opener import Opener
 from diana.stores.redis.background.publisher import Publisher
 from diana.stores.redis.background.silence import silence_budget
@@ -34,15 +34,15 @@ from diana.stores.redis.connection.connection import Connection
 from diana.stores.redis.connection.opening import CONNECT_SECONDS
 from diana.stores.redis.connection.server import Server
 from diana.stores.redis.fallback import Fallback
-from diana.stores.redis.notices import Notices
+from diana.stores.redis.notices import ThrottledLog
 from diana.stores.redis.pending_refunds import PendingRefunds
 from diana.stores.redis.protocol.commands import acquire, hear_time
 from diana.stores.redis.protocol.failures import (
     BadCounter,
     Failure,
     Moved,
-    NoReply,
-    Refused,
+    ServerRefused,
+    UnknownOutcome,
     Unreachable,
 )
 from diana.stores.redis.protocol.script import wire_limit
@@ -52,7 +52,7 @@ CHECK_SECONDS = 1.0
 LEAST_REPLY_SECONDS = 0.2
 
 
-class Connector:
+class Reconnector:
     def __init__(
         self,
         server: Server,
@@ -65,7 +65,7 @@ class Connector:
         slot_of: Callable[[bytes], int],
         look_around: Callable[[], None],
         count: Callable[..., None],
-        notices: Notices,
+        notices: ThrottledLog,
     ) -> None:
         self._server = server
         self._publisher = publisher
@@ -81,7 +81,9 @@ class Connector:
         self._notices = notices
         self._silence_budget = silence_budget(server.breaker, budget)
         # A reply that is lost holds this thread up no longer than it must.
-        self._control = Control(server, max(LEAST_REPLY_SECONDS, 2 * budget), self._silence_budget)
+        self._control = ThreadConnection(
+            server, max(LEAST_REPLY_SECONDS, 2 * budget), self._silence_budget
+        )
         self._longest_silence = FAILING_SECONDS + budget
         self._wakeup = Wakeup()
         self._is_closed = False
@@ -175,8 +177,10 @@ class Connector:
             return
         try:
             self._hear()
-        except NoReply:
-            with suppress(NoReply):  # if something has arrived here, the server is not silent
+        except UnknownOutcome:
+            with suppress(
+                UnknownOutcome
+            ):  # if something has arrived here, the server is not silent
                 spare.finish(steps, commands, Budget(0.0))
             raise
         spare.finish(steps, commands, Budget(self._budget))
@@ -213,7 +217,7 @@ class Connector:
         server = self._server
         key = self._probe_key(server)
         if key is None:
-            raise Refused("it has no slots")
+            raise ServerRefused("it has no slots")
         self._control.hang_up()
         self._control.connect()  # which may take longer
         request = ["take", 1, wire_limit(PROBE), 1]
@@ -222,7 +226,7 @@ class Connector:
             acquire(server.clock, [key], request, None, waiting), self._budget
         )
         if not isinstance(reply[1], list):
-            raise Refused(f"a probe failed: {reply[1]!r}")
+            raise ServerRefused(f"a probe failed: {reply[1]!r}")
 
     def _settles_more(self) -> bool:
         """One step of charging what was admitted here; whether there is more."""
@@ -256,7 +260,7 @@ class Connector:
             return False
         waiting = Budget(server.patience)
         exchanges = [attempt.start(server, waiting) for attempt in attempts]
-        answers: list[Any] = [NoReply("no reply came")] * len(attempts)
+        answers: list[Any] = [UnknownOutcome("no reply came")] * len(attempts)
 
         def carry_out() -> None:
             answers[:] = self._control.exchange_all(exchanges, server.patience)
@@ -285,12 +289,12 @@ class Connector:
             self._look_around()
         except BadCounter:
             pass
-        except NoReply as failure:
+        except UnknownOutcome as failure:
             server.breaker.note(failure, self._control.sent)
         except Unreachable as failure:
             server.breaker.note_no_second_connection(failure)
             server.cannot_connect(failure)
-        except Refused as failure:
+        except ServerRefused as failure:
             if "NOPERM" not in str(failure):
                 server.breaker.open(failure)
         else:
@@ -298,7 +302,7 @@ class Connector:
         return False
 
 
-def _probe_meter() -> Meter:
+def _probe_meter() -> CounterSpec:
     return meter_from_limit("probe", Limit(1_000_000, 1_000_000), algorithms()["TB"], {})
 
 

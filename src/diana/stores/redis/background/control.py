@@ -10,10 +10,10 @@ from diana.stores.redis.connection.budget import Budget
 from diana.stores.redis.connection.connection import Connection
 from diana.stores.redis.connection.server import Server
 from diana.stores.redis.protocol.commands import Exchange
-from diana.stores.redis.protocol.failures import Failure, Nonsense, NoReply
+from diana.stores.redis.protocol.failures import Failure, ProtocolError, UnknownOutcome
 
 
-class Control:
+class ThreadConnection:
     def __init__(
         self,
         server: Server,
@@ -42,14 +42,14 @@ class Control:
         self.sent = monotonic()
         try:
             return connection.finish(exchanges, connection.begin(exchanges, budget), budget)
-        except NoReply:
+        except UnknownOutcome:
             self.hang_up()
             raise
         except Failure:
             raise
         except (TypeError, ValueError, IndexError, KeyError):  # by reading what no server says
             self.hang_up()
-            raise Nonsense from None
+            raise ProtocolError from None
         except BaseException:
             self.hang_up()
             raise

@@ -8,14 +8,14 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from diana.core.meter import Meter
+from diana.core.meter import CounterSpec
 from diana.stores.redis.protocol.script import wire_limit
 
 MOST_OVERRIDES = 1_000
 """Overrides of a rules file that are written down one by one; of more, only their number."""
 
 
-def facts_text(meter: Meter) -> str | None:
+def facts_text(meter: CounterSpec) -> str | None:
     """None for a limit that is no rule's."""
     facts = meter.facts
     if facts is None:
@@ -41,7 +41,7 @@ def facts_text(meter: Meter) -> str | None:
     return json.dumps(document, separators=(",", ":"))
 
 
-def _terms(meter: Meter) -> dict[str, Any]:
+def _terms(meter: CounterSpec) -> dict[str, Any]:
     """The limit as people write it, the most that passes at once, and the limit as the scripts take it."""
     wire = wire_limit(meter)
     burst = meter.options.get("burst")

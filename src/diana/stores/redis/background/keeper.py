@@ -12,12 +12,12 @@ from threading import Thread, current_thread
 from time import monotonic
 
 from diana.core.division import Share, Shares
-from diana.core.meter import Meter
+from diana.core.meter import CounterSpec
 from diana.stores.arrivals import Arrivals
 from diana.stores.lock import fork_safe_lock
 from diana.stores.redis.background.arrivals import exchange_arrivals
-from diana.stores.redis.background.connector import Connector
-from diana.stores.redis.background.control import Control
+from diana.stores.redis.background.connector import Reconnector
+from diana.stores.redis.background.control import ThreadConnection
 from diana.stores.redis.background.membership import BEAT_SECONDS, Membership
 from diana.stores.redis.background.overrides import StoredOverrides
 from diana.stores.redis.background.publisher import Publisher
@@ -33,7 +33,7 @@ from diana.stores.redis.connection.opening import CONNECT_SECONDS, patience
 from diana.stores.redis.connection.server import Server, ServerSettings
 from diana.stores.redis.connection.topology import slot_of_key, topology_from_address
 from diana.stores.redis.fallback import Fallback
-from diana.stores.redis.notices import Notices
+from diana.stores.redis.notices import ThrottledLog
 from diana.stores.redis.pending_refunds import PendingRefunds
 from diana.stores.redis.protocol.commands import USE_CLUSTER
 from diana.stores.redis.protocol.failures import (
@@ -41,22 +41,22 @@ from diana.stores.redis.protocol.failures import (
     Failure,
     Moved,
     NoConnection,
-    NoReply,
-    Refused,
+    ServerRefused,
+    UnknownOutcome,
     Unreachable,
 )
-from diana.stores.redis.url import Address, Endpoint
+from diana.stores.redis.url import Endpoint, RedisAddress
 
 log = logging.getLogger("diana")
 
 
-class Keeper:
+class TopologyRefresh:
     settles = True
     """What was counted here while the store was lost is charged to it without a request's doing."""
 
     def __init__(
         self,
-        address: Address,
+        address: RedisAddress,
         fallback: Fallback,
         shares: Shares,
         namespace: str,
@@ -79,14 +79,14 @@ class Keeper:
         self._namespace = namespace
         self._budget = budget
         self._count = count
-        self._notices = Notices()
+        self._notices = ThrottledLog()
         self._membership = Membership(namespace, shares.share.weight, zone)
         self._thread: Thread | None = None
         self._starting = fork_safe_lock()
         self._start_again = 0.0
         self._wakeup = Wakeup()
-        self._connectors: dict[Server, Connector] = {}
-        self._controls: dict[Server, Control] = {}
+        self._connectors: dict[Server, Reconnector] = {}
+        self._controls: dict[Server, ThreadConnection] = {}
         self._is_closed = False
         self._must_look = True
         self.has_looked = False
@@ -149,7 +149,7 @@ class Keeper:
         self._must_look = True
         self.wake()
 
-    def publish_limit(self, key: bytes, meter: Meter) -> None:
+    def publish_limit(self, key: bytes, meter: CounterSpec) -> None:
         """Make a limit known to other gateways."""
         self._publisher.add_limit(key, meter)
 
@@ -256,7 +256,7 @@ class Keeper:
             self._controls.pop(gone).hang_up()
         for server in servers:
             if server not in self._connectors:
-                self._connectors[server] = Connector(
+                self._connectors[server] = Reconnector(
                     server,
                     self._publisher,
                     self._fallback,
@@ -280,9 +280,9 @@ class Keeper:
             self._shares.share = Share(self._shares.share.weight, fleet.weight)
         except Moved:
             self.look_around()
-        except (BadCounter, Refused) as failure:
+        except (BadCounter, ServerRefused) as failure:
             self._notices.warn_once("heartbeat", f"heartbeat failed: {failure}")
-        except NoReply as failure:
+        except UnknownOutcome as failure:
             home.breaker.note(failure, self._control(home).sent)
         except Unreachable as failure:
             home.cannot_connect(failure)
@@ -296,9 +296,9 @@ class Keeper:
             return
         try:
             self._control(home).exchange(exchange_arrivals(self._namespace, self._arrivals))
-        except NoReply as failure:
+        except UnknownOutcome as failure:
             home.breaker.note(failure, self._control(home).sent)
-        except (BadCounter, Refused) as failure:
+        except (BadCounter, ServerRefused) as failure:
             self._notices.warn_once("arrivals", f"arrivals cannot be summed: {failure}")
         except Failure:
             return  # with the next heartbeat
@@ -312,9 +312,9 @@ class Keeper:
             return
         try:
             self._control(home).exchange(self._overrides.refresh())
-        except NoReply as failure:
+        except UnknownOutcome as failure:
             home.breaker.note(failure, self._control(home).sent)
-        except (BadCounter, Refused) as failure:
+        except (BadCounter, ServerRefused) as failure:
             self._notices.warn_once("overrides", f"overrides cannot be read: {failure}")
         except Failure:
             return  # asked again with the next heartbeat
@@ -326,7 +326,7 @@ class Keeper:
         for server, exchanges in self._publisher.limits_due().items():
             try:
                 answers = self._control(server).exchange_all(exchanges)
-            except NoReply as failure:
+            except UnknownOutcome as failure:
                 server.breaker.note(failure, self._control(server).sent)
             except Failure:
                 continue  # they are published again by and by
@@ -343,10 +343,10 @@ class Keeper:
             with suppress(Failure):
                 self._control(server).exchange(self._membership.leave())
 
-    def _control(self, server: Server) -> Control:
+    def _control(self, server: Server) -> ThreadConnection:
         control = self._controls.get(server)
         if control is None:
-            control = self._controls[server] = Control(server)
+            control = self._controls[server] = ThreadConnection(server)
         return control
 
     def _probe_key(self, server: Server) -> bytes | None:

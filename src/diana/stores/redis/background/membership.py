@@ -25,7 +25,7 @@ SILENCE_MS = 5_000
 """After so long without a word a node is gone."""
 
 
-class Node(NamedTuple):
+class FleetNode(NamedTuple):
     id: str
     host: str
     pid: int
@@ -99,23 +99,23 @@ def live_nodes(namespace: str) -> Exchange:
     return [node for node in _nodes(heard, words, now_ms) if node.silent_ms <= SILENCE_MS]
 
 
-def nodes_of_store(url: str, namespace: str | None = None) -> list[Node]:
+def nodes_of_store(url: str, namespace: str | None = None) -> list[FleetNode]:
     """Asked directly, without becoming a node; Failure if no server answers."""
     address = address_from_url(url)
     name = namespace or address.namespace or "diana"
     with find_server(address, membership_keys(name)[0]) as connection:
         try:
-            found: list[Node] = connection.exchange(live_nodes(name), Budget(CONNECT_SECONDS))
+            found: list[FleetNode] = connection.exchange(live_nodes(name), Budget(CONNECT_SECONDS))
         except Moved:
             raise Unreachable(USE_CLUSTER) from None
     return found
 
 
-def _nodes(heard: list[bytes], words: dict[bytes, bytes], now_ms: int) -> Iterator[Node]:
+def _nodes(heard: list[bytes], words: dict[bytes, bytes], now_ms: int) -> Iterator[FleetNode]:
     for id, score in zip(heard[::2], heard[1::2], strict=True):
         said: dict[str, Any] = json.loads(words.get(id, b"{}"))
         silent_ms = max(0, now_ms - int(float(score)))
-        yield Node(
+        yield FleetNode(
             id.decode(),
             str(said.get("host", "?")),
             int(said.get("pid", 0)),

@@ -13,9 +13,9 @@ from diana.stores.redis.background.wakeup import LONGEST_PAUSE, BackOff, Wakeup,
 from diana.stores.redis.connection.budget import Budget
 from diana.stores.redis.connection.connection import Connection
 from diana.stores.redis.connection.server import Server
-from diana.stores.redis.notices import Notices
+from diana.stores.redis.notices import ThrottledLog
 from diana.stores.redis.protocol.commands import hear_time
-from diana.stores.redis.protocol.failures import Failure, NoReply, Unreachable
+from diana.stores.redis.protocol.failures import Failure, UnknownOutcome, Unreachable
 
 log = logging.getLogger("diana")
 
@@ -24,7 +24,7 @@ LOOK_SECONDS = 1.0
 
 
 class Opener:
-    def __init__(self, server: Server, notices: Notices) -> None:
+    def __init__(self, server: Server, notices: ThrottledLog) -> None:
         self._server = server
         self._notices = notices
         self._wakeup = Wakeup()
@@ -77,7 +77,7 @@ class Opener:
     def _note(self, failure: Failure) -> None:
         """That one cannot be opened affects no request that has a connection."""
         server = self._server
-        silent = isinstance(failure, NoReply) or getattr(failure, "silent", False)
+        silent = isinstance(failure, UnknownOutcome) or getattr(failure, "silent", False)
         reason = Unreachable(str(failure), silent)
         server.cannot_connect(reason)
         if not server.is_lost:

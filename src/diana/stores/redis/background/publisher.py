@@ -8,13 +8,13 @@ from contextlib import suppress
 from time import monotonic
 from typing import Any
 
-from diana.core.meter import Meter
-from diana.stores.redis.background.control import Control
+from diana.core.meter import CounterSpec
+from diana.stores.redis.background.control import ThreadConnection
 from diana.stores.redis.background.facts import facts_text
 from diana.stores.redis.connection.server import Server
-from diana.stores.redis.notices import Notices
+from diana.stores.redis.notices import ThrottledLog
 from diana.stores.redis.protocol.commands import Exchange, call_script, command
-from diana.stores.redis.protocol.failures import Failure, Moved, Refused
+from diana.stores.redis.protocol.failures import Failure, Moved, ServerRefused
 from diana.stores.redis.protocol.script import scripts, wire_limit
 
 LIMITS_LIVE_SECONDS = 3_600
@@ -37,7 +37,7 @@ class Publisher:
         self,
         server_of: Callable[[bytes], Server | None],
         namespace: str,
-        notices: Notices,
+        notices: ThrottledLog,
         forget_limits: Callable[[], None],
     ) -> None:
         """`forget_limits`: those in use are added again with their next request, and those that are gone never."""
@@ -46,10 +46,10 @@ class Publisher:
         self._notices = notices
         self._forget_limits = forget_limits
         self._due: deque[bytes] = deque()
-        self._limits: dict[bytes, Meter] = {}
+        self._limits: dict[bytes, CounterSpec] = {}
         self._renew_at = monotonic() + LIMITS_LIVE_SECONDS / 2
 
-    def add_limit(self, key: bytes, meter: Meter) -> None:
+    def add_limit(self, key: bytes, meter: CounterSpec) -> None:
         if wire_limit(meter) is None:
             return
         self._limits.pop(key, None)
@@ -58,7 +58,7 @@ class Publisher:
         self._limits[key] = meter
         self._due.append(key)
 
-    def publish(self, server: Server, control: Control) -> None:
+    def publish(self, server: Server, control: ThreadConnection) -> None:
         """Load the scripts, and tell others under which names."""
         for script in scripts().values():
             self._say(control, command("SCRIPT", "LOAD", script.text))
@@ -69,7 +69,7 @@ class Publisher:
         self._due = deque(list(self._limits))  # it may have been flushed
         self._warn_of_eviction(server, control)
 
-    def publish_if_flushed(self, server: Server, control: Control) -> None:
+    def publish_if_flushed(self, server: Server, control: ThreadConnection) -> None:
         if self._notices.is_standing("publish"):
             return
         hashes = (script.sha for script in scripts().values())
@@ -102,7 +102,7 @@ class Publisher:
         return due
 
     def _add_facts(
-        self, due: dict[Server, list[Exchange]], limit: bytes, meter: Meter, life_ms: int
+        self, due: dict[Server, list[Exchange]], limit: bytes, meter: CounterSpec, life_ms: int
     ) -> None:
         """What commands find beside a limit. In a cluster it may be on another server."""
         key = rule_key(self._namespace, limit.removeprefix(limit_key(self._namespace, b"")))
@@ -110,19 +110,19 @@ class Publisher:
         if text is not None and server is not None and not server.is_lost:
             due.setdefault(server, []).append(command("SET", key, text, "PX", life_ms))
 
-    def _say(self, control: Control, steps: Exchange) -> Any:
+    def _say(self, control: ThreadConnection, steps: Exchange) -> Any:
         """Good to have said; a user who may not say it can do without."""
         try:
             return control.exchange(steps)
         except Moved:
             return None  # the topology is about to be looked at anew
-        except Refused as failure:
+        except ServerRefused as failure:
             if "NOPERM" not in str(failure):
                 raise
             self._notices.warn_once("publish", f"scripts cannot be published: {failure}")
         return None
 
-    def _warn_of_eviction(self, server: Server, control: Control) -> None:
+    def _warn_of_eviction(self, server: Server, control: ThreadConnection) -> None:
         with suppress(Failure):
             memory = control.exchange(command("INFO", "memory"))
             if not isinstance(memory, bytes):

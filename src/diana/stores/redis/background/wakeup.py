@@ -15,7 +15,7 @@ from random import SystemRandom
 from time import monotonic
 
 from diana.stores.redis.connection.budget import SLICES
-from diana.stores.redis.notices import Notices
+from diana.stores.redis.notices import ThrottledLog
 
 chance = SystemRandom()
 """Not the application's: it may have seeded that one."""
@@ -42,7 +42,9 @@ class Wakeup:
             pass
 
 
-def start_thread(work: Callable[[], None], name: str, notices: Notices) -> threading.Thread | None:
+def start_thread(
+    work: Callable[[], None], name: str, notices: ThrottledLog
+) -> threading.Thread | None:
     """None if the system has no room for another; then the store does without until it has."""
     thread = threading.Thread(target=work, name=name, daemon=True)
     try:

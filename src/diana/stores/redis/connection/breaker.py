@@ -15,15 +15,15 @@ from collections.abc import Callable
 from time import monotonic
 
 from diana.stores.lock import fork_safe_lock
-from diana.stores.redis.notices import Notices
+from diana.stores.redis.notices import ThrottledLog
 from diana.stores.redis.protocol.failures import (
+    BudgetExceeded,
+    DeadlinePassed,
     Failure,
     NoConnection,
-    Nonsense,
-    NoReply,
-    Overrun,
-    Refused,
-    TooLate,
+    ProtocolError,
+    ServerRefused,
+    UnknownOutcome,
     Unreachable,
 )
 from diana.stores.redis.url import Endpoint
@@ -37,7 +37,7 @@ class Breaker:
     def __init__(
         self,
         endpoint: Endpoint,
-        notices: Notices,
+        notices: ThrottledLog,
         count: Callable[..., None],
         when_opened: Callable[[], None],
         wake: Callable[[], None],
@@ -83,13 +83,15 @@ class Breaker:
 
     def note(self, error: BaseException, sent: float) -> None:
         """What went wrong with a call that was sent then."""
-        if isinstance(error, Nonsense | Refused):
+        if isinstance(error, ProtocolError | ServerRefused):
             self.open(error)
-        elif isinstance(error, NoReply | TooLate):
-            is_silent = isinstance(error, Overrun) and error.proves_silence and self.is_suspect
+        elif isinstance(error, UnknownOutcome | DeadlinePassed):
+            is_silent = (
+                isinstance(error, BudgetExceeded) and error.proves_silence and self.is_suspect
+            )
             if self._count_failed(self._clock()) or is_silent:
                 self.open(error)
-            elif isinstance(error, Overrun):
+            elif isinstance(error, BudgetExceeded):
                 self.suspect(sent)
 
     def note_no_connection(self, reason: Failure) -> None:
@@ -107,7 +109,7 @@ class Breaker:
     def note_no_second_connection(self, reason: Unreachable) -> None:
         """While the server was suspected no second connection could be opened. If nothing came there either, it has fallen silent."""
         if reason.silent and self.is_suspect:
-            self.open(Overrun())
+            self.open(BudgetExceeded())
 
     def _count_failed(self, now: float) -> bool:
         """Whether every call has failed for long enough, with this one."""

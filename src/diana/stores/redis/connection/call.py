@@ -8,10 +8,10 @@ from typing import Any
 from diana.stores.redis.protocol.batch import Batch, answer_of
 from diana.stores.redis.protocol.commands import Exchange
 
-Answer = asyncio.Future[Any]
+AnswerFuture = asyncio.Future[Any]
 
 
-class Call:
+class InFlightCall:
     """A batch or another exchange that waits for replies."""
 
     __slots__ = (
@@ -25,7 +25,7 @@ class Call:
     )
 
     def __init__(
-        self, deadline: float, counters: int, batch: Batch | None, waits: Answer | None
+        self, deadline: float, counters: int, batch: Batch | None, waits: AnswerFuture | None
     ) -> None:
         self.deadline = deadline
         """By the line's clock."""
@@ -57,7 +57,7 @@ class Call:
             self.steps.close()
 
 
-def resolve(answer: Answer, result: Any) -> None:
+def resolve(answer: AnswerFuture, result: Any) -> None:
     """The task may have been cancelled meanwhile; its charge stands."""
     if not answer.done() and not answer.get_loop().is_closed():
         answer.set_result(result)

@@ -18,15 +18,15 @@ from hiredis import ReplyError
 
 from diana.core.errors import ConfigError
 from diana.core.exchange import adrive, drive
-from diana.core.meter import Meter
+from diana.core.meter import CounterSpec
 from diana.stores.redis.connection.budget import Budget
 from diana.stores.redis.pending_refunds import PendingRefunds
-from diana.stores.redis.protocol.batch import Ask
+from diana.stores.redis.protocol.batch import DecisionRequest
 from diana.stores.redis.protocol.commands import Command, Exchange, acquire
 from diana.stores.redis.protocol.failures import (
     Failure,
-    NoReply,
-    Refused,
+    ServerRefused,
+    UnknownOutcome,
     Unreachable,
 )
 from diana.stores.redis.protocol.server_clock import ServerClock
@@ -53,7 +53,7 @@ class ClientServer:
     def is_lost(self) -> bool:
         return self._is_failing and monotonic() < self._try_again
 
-    def ask(self, ask: Ask, budget: Budget) -> Any:
+    def ask(self, ask: DecisionRequest, budget: Budget) -> Any:
         (answer,) = self.begin([_alone(ask, self.clock, budget)], budget)()
         return answer
 
@@ -100,7 +100,7 @@ class ClientServer:
             self._try_again = monotonic() + PAUSE
 
     def _note(self, failure: Failure) -> Failure:
-        if isinstance(failure, NoReply | Refused | Unreachable):
+        if isinstance(failure, UnknownOutcome | ServerRefused | Unreachable):
             self.fail(failure)
         return failure
 
@@ -135,7 +135,7 @@ class ClientLine:
     def now(self) -> float:
         return monotonic()
 
-    def ask(self, ask: Ask, budget: Budget) -> asyncio.Future[Any]:
+    def ask(self, ask: DecisionRequest, budget: Budget) -> asyncio.Future[Any]:
         return self.exchange(_alone(ask, self._server.clock, budget), budget)
 
     def exchange(self, steps: Exchange, budget: Budget) -> asyncio.Future[Any]:  # noqa: ARG002
@@ -187,10 +187,10 @@ class ClientKeeper:
 
     def look_around(self) -> None: ...
 
-    def publish_limit(self, key: bytes, meter: Meter) -> None: ...
+    def publish_limit(self, key: bytes, meter: CounterSpec) -> None: ...
 
 
-def _alone(ask: Ask, clock: ServerClock, budget: Budget) -> Exchange:
+def _alone(ask: DecisionRequest, clock: ServerClock, budget: Budget) -> Exchange:
     reply = yield from acquire(clock, ask.keys, ask.argv, ask.now, budget)
     return reply[0], reply[1]
 
@@ -210,10 +210,10 @@ def _reply_from_error(error: Exception) -> ReplyError:
         return ReplyError(str(error))
     said = f"{kinds[0]}: {error}"
     if "ResponseError" in kinds or "BusyLoadingError" in kinds:
-        raise Refused(said) from None
+        raise ServerRefused(said) from None
     if _was_never_sent(error):
         raise Unreachable(said) from None
-    raise NoReply(said) from None
+    raise UnknownOutcome(said) from None
 
 
 def _was_never_sent(error: BaseException | None) -> bool:

@@ -19,7 +19,12 @@ import hiredis
 from diana.stores.redis.connection.budget import Budget
 from diana.stores.redis.protocol.batch import Batch
 from diana.stores.redis.protocol.commands import Command, Exchange
-from diana.stores.redis.protocol.failures import Failure, Nonsense, NoReply, Overrun
+from diana.stores.redis.protocol.failures import (
+    BudgetExceeded,
+    Failure,
+    ProtocolError,
+    UnknownOutcome,
+)
 
 PIECE = 1 << 14
 EARLY_SECONDS = 0.002
@@ -102,7 +107,7 @@ class Connection:
             self._reader.feed(self._piece(budget))
             reply = self._reader.gets()
         except hiredis.ProtocolError as error:
-            raise Nonsense(f"unexpected reply: {error}") from None
+            raise ProtocolError(f"unexpected reply: {error}") from None
         return reply if reply is not False else self._receive(1, budget)
 
     def go_on(self, steps: Exchange, reply: Any, budget: Budget) -> Any:
@@ -114,7 +119,7 @@ class Connection:
                 reply = self._receive(command.replies, budget)
         except StopIteration as end:
             return end.value
-        except NoReply:
+        except UnknownOutcome:
             raise
         except Failure as failure:
             return failure
@@ -137,12 +142,12 @@ class Connection:
             return replies
         except OSError as error:
             _reraise_foreign(error)
-            raise NoReply(f"the connection broke: {error}") from None
+            raise UnknownOutcome(f"the connection broke: {error}") from None
         except hiredis.ProtocolError as error:
-            raise Nonsense(f"unexpected reply: {error}") from None
+            raise ProtocolError(f"unexpected reply: {error}") from None
         if replies:
             return replies  # that it was closed afterwards is found next time
-        raise NoReply("the server has closed the connection")
+        raise UnknownOutcome("the server has closed the connection")
 
     def close(self) -> None:
         self.socket.close()
@@ -156,7 +161,7 @@ class Connection:
                 sent = 0
             except OSError as error:
                 _reraise_foreign(error)
-                raise NoReply(f"the connection broke: {error}") from None
+                raise UnknownOutcome(f"the connection broke: {error}") from None
             if sent == len(packed):
                 return
             packed = packed[sent:]
@@ -182,7 +187,7 @@ class Connection:
                     continue
                 reader.feed(self._piece(budget))
         except hiredis.ProtocolError as error:
-            raise Nonsense(f"unexpected reply: {error}") from None
+            raise ProtocolError(f"unexpected reply: {error}") from None
 
     def _piece(self, budget: Budget) -> bytes:
         """What has arrived, at least a byte."""
@@ -198,7 +203,7 @@ class Connection:
             if piece is not None:
                 self._hear(ended)
                 if not piece:
-                    raise NoReply("the server has closed the connection")
+                    raise UnknownOutcome("the server has closed the connection")
                 return piece
             if budget.is_half_spent():
                 self.suspect(self._sent)
@@ -213,7 +218,7 @@ class Connection:
             return None
         except OSError as error:
             _reraise_foreign(error)
-            raise NoReply(f"the connection broke: {error}") from None
+            raise UnknownOutcome(f"the connection broke: {error}") from None
 
     def _piece_in_time(self, seconds: float) -> bytes | None:
         due = monotonic() + seconds
@@ -222,7 +227,7 @@ class Connection:
             return self.socket.recv(PIECE)
         except OSError as error:
             failure = _failure(error, due)
-            if failure.__class__ is not Overrun:
+            if failure.__class__ is not BudgetExceeded:
                 raise failure from None
             return None
 
@@ -232,10 +237,10 @@ class Connection:
             self.socket.settimeout(0)
         piece = self._piece_at_once()
         if piece is None:
-            raise Overrun(budget.proves_silence())
+            raise BudgetExceeded(budget.proves_silence())
         self._hear(monotonic())
         if not piece:
-            raise NoReply("the server has closed the connection")
+            raise UnknownOutcome("the server has closed the connection")
         return piece
 
 
@@ -253,8 +258,8 @@ def _await_of(ready: socket.socket) -> Callable[[float], Any] | None:
 def _failure(error: OSError, due: float) -> Exception:
     """`due`: when the socket's own time-out would strike; one that comes earlier is a signal handler's."""
     if isinstance(error, TimeoutError) and error.errno is None:
-        return error if monotonic() < due - EARLY_SECONDS else Overrun()
-    return NoReply(f"the connection broke: {error}")
+        return error if monotonic() < due - EARLY_SECONDS else BudgetExceeded()
+    return UnknownOutcome(f"the connection broke: {error}")
 
 
 def _reraise_foreign(error: OSError) -> None:

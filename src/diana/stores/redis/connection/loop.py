@@ -16,22 +16,22 @@ from typing import Any, cast
 
 from diana.stores.redis.connection.breaker import Breaker
 from diana.stores.redis.connection.budget import LATE, SLICES, Budget
-from diana.stores.redis.connection.call import Answer, Call, resolve
+from diana.stores.redis.connection.call import AnswerFuture, InFlightCall, resolve
 from diana.stores.redis.connection.connection import NOTHING_YET, Connection
-from diana.stores.redis.connection.pool import Pool
+from diana.stores.redis.connection.pool import ConnectionPool
 from diana.stores.redis.protocol.batch import (
     DENIED_MEANWHILE,
     MOST_COUNTERS,
-    Ask,
     Batch,
+    DecisionRequest,
     groups_of,
 )
 from diana.stores.redis.protocol.commands import Exchange, pack
 from diana.stores.redis.protocol.failures import (
+    BudgetExceeded,
     Failure,
     NoConnection,
-    NoReply,
-    Overrun,
+    UnknownOutcome,
 )
 from diana.stores.redis.protocol.server_clock import ServerClock
 
@@ -39,11 +39,11 @@ WINDOW = 4 * MOST_COUNTERS
 """Counters under way at once: the server never waits for us, nor we for a long queue there."""
 
 
-class LoopLine:
+class AsyncioBatcher:
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        pool: Pool,
+        pool: ConnectionPool,
         breaker: Breaker,
         clock: ServerClock,
         want_connection: Callable[[], None],
@@ -67,9 +67,9 @@ class LoopLine:
         self._is_told = False
         """That a connection is ready; it has not looked yet."""
         self._connection: Connection | None = None
-        self._asks: deque[tuple[Ask, float]] = deque()
-        self._exchanges: deque[tuple[Exchange, Answer, float]] = deque()
-        self._calls: deque[Call] = deque()
+        self._asks: deque[tuple[DecisionRequest, float]] = deque()
+        self._exchanges: deque[tuple[Exchange, AnswerFuture, float]] = deque()
+        self._calls: deque[InFlightCall] = deque()
         self._counters = 0
         """Of the calls under way."""
         self._unsent = b""
@@ -87,7 +87,7 @@ class LoopLine:
         """Whether it waits for a connection."""
         return self._connection is None and bool(self._asks or self._exchanges)
 
-    def ask(self, ask: Ask, budget: Budget) -> Answer:
+    def ask(self, ask: DecisionRequest, budget: Budget) -> AnswerFuture:
         """What the script says to one request, or a Failure."""
         answer = ask.waits = self.loop.create_future()
         self._asks.append((ask, monotonic() - self._held_up + budget.left))
@@ -95,7 +95,7 @@ class LoopLine:
             self._flush_soon()
         return answer
 
-    def exchange(self, steps: Exchange, budget: Budget) -> Answer:
+    def exchange(self, steps: Exchange, budget: Budget) -> AnswerFuture:
         """What an exchange comes to, or a Failure."""
         answer = self.loop.create_future()
         self._exchanges.append((steps, answer, self.now() + budget.left))
@@ -132,7 +132,7 @@ class LoopLine:
     def close(self) -> None:
         """The store was closed: what is under way has an unknown outcome."""
         self._drop_connection()
-        self._fail_calls(NoReply("the store was closed"))
+        self._fail_calls(UnknownOutcome("the store was closed"))
         self.drain(NoConnection("the store was closed"))
 
     def drain(self, failure: NoConnection) -> None:
@@ -174,7 +174,7 @@ class LoopLine:
             return
         while self._exchanges and self._connection is not None:
             steps, answer, deadline = self._exchanges.popleft()
-            call = Call(deadline, 1, None, answer)
+            call = InFlightCall(deadline, 1, None, answer)
             call.steps = steps
             self._advance(call, None)
         while self._asks and self._counters < WINDOW and self._connection is not None:
@@ -196,7 +196,7 @@ class LoopLine:
     def _start_batches(self) -> None:
         """As many of the requests that wait as the window takes."""
         room = WINDOW - self._counters
-        asks: list[Ask] = []
+        asks: list[DecisionRequest] = []
         deadline = self._asks[0][1]
         queued = bool(self._calls)
         while self._asks and room > 0:
@@ -218,9 +218,11 @@ class LoopLine:
                 continue
             counters = sum([len(ask.keys) for ask in group])
             batch = Batch(group, self._clock, left)
-            self._begin(Call(self.now() + left.left, counters, batch, None), pack(batch.words()))
+            self._begin(
+                InFlightCall(self.now() + left.left, counters, batch, None), pack(batch.words())
+            )
 
-    def _advance(self, call: Call, reply: Any) -> None:
+    def _advance(self, call: InFlightCall, reply: Any) -> None:
         """The next command of an exchange, or its end."""
         if call.steps is None and call.batch is not None:
             said = call.batch.read(reply)
@@ -235,7 +237,7 @@ class LoopLine:
         except StopIteration as end:
             self._breaker.answered()
             call.resolve(end.value)
-        except NoReply as failure:
+        except UnknownOutcome as failure:
             call.resolve(failure)
             self._break(failure, call.sent)
         except Failure as failure:
@@ -245,7 +247,7 @@ class LoopLine:
             call.replies = command.replies
             self._begin(call, command.packed())
 
-    def _begin(self, call: Call, packed: bytes) -> None:
+    def _begin(self, call: InFlightCall, packed: bytes) -> None:
         """Send, and wait for the reply."""
         self._count("trips")
         call.sent = monotonic()
@@ -267,7 +269,7 @@ class LoopLine:
         except NOTHING_YET:
             sent = 0
         except OSError as error:
-            self._break(NoReply(f"the connection broke: {error}"), monotonic())
+            self._break(UnknownOutcome(f"the connection broke: {error}"), monotonic())
             return
         if sent < len(packed):
             self._unsent = packed[sent:]
@@ -287,7 +289,7 @@ class LoopLine:
         self._count_lateness()
         try:
             replies = self._connection.read_arrived()
-        except NoReply as failure:
+        except UnknownOutcome as failure:
             if self._calls:
                 self._break(failure, self._calls[0].sent)
             else:
@@ -339,20 +341,20 @@ class LoopLine:
         if self._calls and self._calls[0].deadline <= self.now():
             self._readable()
         if self._calls and self._calls[0].deadline <= self.now():
-            self._break(Overrun(), self._calls[0].sent)
+            self._break(BudgetExceeded(), self._calls[0].sent)
         now = self.now()
         for line in (self._exchanges, self._asks):
             while line and line[0][-1] <= now:
                 failure = NoConnection("no connection was free within the budget")
                 late = line.popleft()
-                resolve(late[0].waits if isinstance(late[0], Ask) else late[1], failure)
+                resolve(late[0].waits if isinstance(late[0], DecisionRequest) else late[1], failure)
                 if not len(self._pool):
                     self._breaker.note_no_connection(failure)
         if self:
             self.claim()  # one that another has given back
         self._arm()
 
-    def _break(self, failure: NoReply, sent: float) -> None:
+    def _break(self, failure: UnknownOutcome, sent: float) -> None:
         """What is under way has failed; what waits may yet be sent on another connection."""
         self._drop_connection()
         self._breaker.note(failure, sent)

@@ -19,7 +19,12 @@ from diana.stores.lock import fork_safe_lock
 from diana.stores.redis.connection.budget import Budget
 from diana.stores.redis.connection.connection import Connection
 from diana.stores.redis.protocol.commands import command
-from diana.stores.redis.protocol.failures import Failure, NoReply, Overrun, Unreachable
+from diana.stores.redis.protocol.failures import (
+    BudgetExceeded,
+    Failure,
+    UnknownOutcome,
+    Unreachable,
+)
 from diana.stores.redis.url import Endpoint
 
 CONNECT_SECONDS = 1.0
@@ -58,7 +63,7 @@ def open_connection(
             connection.close()
         may_need_tls = endpoint.port != 0 and not login.get("tls")
         raise Unreachable(
-            _reason(error, may_need_tls), isinstance(error, NoReply | TimeoutError)
+            _reason(error, may_need_tls), isinstance(error, UnknownOutcome | TimeoutError)
         ) from None
     except BaseException:
         if connection is not None:
@@ -203,7 +208,7 @@ def _reason(error: Exception, may_need_tls: bool) -> str:
         return f"TLS failed: {error.strerror or error}{hint}"
     if isinstance(error, TimeoutError):
         return "no connection in time"
-    if may_need_tls and isinstance(error, NoReply) and not isinstance(error, Overrun):
+    if may_need_tls and isinstance(error, UnknownOutcome) and not isinstance(error, BudgetExceeded):
         return f"{error}; {NEEDS_TLS}"
     if isinstance(error, ReplyError | Failure):
         return str(error)

@@ -19,7 +19,7 @@ FRESH_SECONDS = 0.0001
 """A connection that was given back so short a time ago is not looked at: no server closes what it has just answered on."""
 
 
-class Pool:
+class ConnectionPool:
     def __init__(self, budget: float) -> None:
         self._longest_use = 2 * budget + 5.0
         self._free: deque[Connection] = deque()

@@ -10,12 +10,12 @@ from diana.stores.lock import fork_safe_lock
 from diana.stores.redis.connection.breaker import Breaker
 from diana.stores.redis.connection.budget import Budget
 from diana.stores.redis.connection.connection import Connection
-from diana.stores.redis.connection.loop import LoopLine
+from diana.stores.redis.connection.loop import AsyncioBatcher
 from diana.stores.redis.connection.opening import open_connection, patience
-from diana.stores.redis.connection.pool import FOR_THREADS, Pool
-from diana.stores.redis.connection.threads import ThreadLine
-from diana.stores.redis.notices import Notices
-from diana.stores.redis.protocol.batch import Ask
+from diana.stores.redis.connection.pool import FOR_THREADS, ConnectionPool
+from diana.stores.redis.connection.threads import ThreadBatcher
+from diana.stores.redis.notices import ThrottledLog
+from diana.stores.redis.protocol.batch import DecisionRequest
 from diana.stores.redis.protocol.commands import Exchange
 from diana.stores.redis.protocol.failures import Failure, NoConnection, Unreachable
 from diana.stores.redis.protocol.server_clock import ServerClock
@@ -32,7 +32,7 @@ class ServerSettings:
         login: Mapping[str, Any],
         budget: float,
         count: Callable[..., None],
-        notices: Notices,
+        notices: ThrottledLog,
         wake: Callable[[Server], None],
         when_set_back: Callable[[], None],
         is_denied: Callable[[list[bytes]], bool],
@@ -58,7 +58,7 @@ class Server:
         self.patience = patience(settings.budget)
         self.clock = ServerClock(settings.when_set_back)
         self.scripts_are_loaded = False
-        self.pool = Pool(settings.budget)
+        self.pool = ConnectionPool(settings.budget)
         self.breaker = Breaker(
             endpoint,
             settings.notices,
@@ -66,7 +66,7 @@ class Server:
             self._when_lost,
             lambda: settings.wake(self),
         )
-        self.threads = ThreadLine(
+        self.threads = ThreadBatcher(
             self.pool,
             self.breaker,
             self.clock,
@@ -75,10 +75,10 @@ class Server:
             settings.slot_of,
             settings.is_denied,
         )
-        self.ask: Callable[[Ask, Budget], Any] = self.threads.ask
+        self.ask: Callable[[DecisionRequest, Budget], Any] = self.threads.ask
         """For threads: what the script says to one request, or a Failure."""
         self._lock = fork_safe_lock()
-        self._loops: dict[int, LoopLine] = {}
+        self._loops: dict[int, AsyncioBatcher] = {}
 
     @property
     def is_lost(self) -> bool:
@@ -91,7 +91,7 @@ class Server:
     def begin(self, exchanges: Sequence[Exchange], budget: Budget) -> Callable[[], list[Any]]:
         return self.threads.exchange(exchanges, budget)
 
-    def line_of(self, loop: asyncio.AbstractEventLoop) -> LoopLine:
+    def line_of(self, loop: asyncio.AbstractEventLoop) -> AsyncioBatcher:
         line = self._loops.get(id(loop))
         return line if line is not None and line.loop is loop else self._new_line(loop)
 
@@ -176,10 +176,10 @@ class Server:
                 _in_loop(line.loop, lambda line=line: line.drain(failure))  # type: ignore[misc]
         self._settings.wake(self)
 
-    def _new_line(self, loop: asyncio.AbstractEventLoop) -> LoopLine:
+    def _new_line(self, loop: asyncio.AbstractEventLoop) -> AsyncioBatcher:
         self._reclaim()
         settings = self._settings
-        line = LoopLine(
+        line = AsyncioBatcher(
             loop,
             self.pool,
             self.breaker,

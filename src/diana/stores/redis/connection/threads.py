@@ -16,22 +16,22 @@ from typing import Any
 from diana.stores.redis.connection.breaker import Breaker
 from diana.stores.redis.connection.budget import Budget
 from diana.stores.redis.connection.connection import Connection
-from diana.stores.redis.connection.pool import FOR_THREADS, Pool
+from diana.stores.redis.connection.pool import FOR_THREADS, ConnectionPool
 from diana.stores.redis.protocol.batch import (
     DENIED_MEANWHILE,
     MOST_COUNTERS,
-    Ask,
     Batch,
+    DecisionRequest,
     answer_of,
     groups_of,
 )
 from diana.stores.redis.protocol.commands import Acquire, Exchange, pack
 from diana.stores.redis.protocol.failures import (
+    BudgetExceeded,
     Failure,
     NoConnection,
-    NoReply,
-    Overrun,
-    Refused,
+    ServerRefused,
+    UnknownOutcome,
 )
 from diana.stores.redis.protocol.server_clock import ServerClock
 
@@ -45,7 +45,7 @@ class Waiter:
 
     __slots__ = ("_place", "answer", "ask", "connection", "wake")
 
-    def __init__(self, ask: Ask | None) -> None:
+    def __init__(self, ask: DecisionRequest | None) -> None:
         self.ask = ask
         """None: it wants a connection for itself."""
         if ask is not None:
@@ -86,10 +86,10 @@ class Waiter:
         return True
 
 
-class ThreadLine:
+class ThreadBatcher:
     def __init__(
         self,
-        pool: Pool,
+        pool: ConnectionPool,
         breaker: Breaker,
         clock: ServerClock,
         want_connection: Callable[[], None],
@@ -110,7 +110,7 @@ class ThreadLine:
         """Whether any thread waits."""
         return bool(self._line)
 
-    def ask(self, ask: Ask, budget: Budget) -> Any:
+    def ask(self, ask: DecisionRequest, budget: Budget) -> Any:
         """What the script says to one request, or a Failure."""
         connection = None if self._line else self._pool.take()
         if connection is None:
@@ -141,7 +141,7 @@ class ThreadLine:
         def finish() -> list[Any]:
             try:
                 answers = connection.finish(exchanges, commands, budget)
-            except NoReply as failure:
+            except UnknownOutcome as failure:
                 self._fail(connection, sent, failure)
                 return [failure] * len(exchanges)
             except BaseException as error:
@@ -199,7 +199,7 @@ class ThreadLine:
             if not waiter.leave():
                 waiter.wake.acquire(timeout=HANDOVER_SECONDS)
             elif waiter.answer is UNANSWERED:
-                waiter.answer = Overrun()  # its request is on its way with another thread's
+                waiter.answer = BudgetExceeded()  # its request is on its way with another thread's
             return
         failure = NoConnection("no connection was free within the budget")
         waiter.answer = failure
@@ -218,7 +218,7 @@ class ThreadLine:
                 self._pool.give(waiter.connection)
                 self.serve()
 
-    def _ask_alone(self, ask: Ask, connection: Connection, budget: Budget) -> Any:
+    def _ask_alone(self, ask: DecisionRequest, connection: Connection, budget: Budget) -> Any:
         """What `_lead` does when nothing else waits, with as few steps as that takes."""
         sent = 0.0
         try:
@@ -238,7 +238,7 @@ class ThreadLine:
         self._succeed(connection, (answer,))
         return answer_of(1, answer)
 
-    def _lead(self, ask: Ask, connection: Connection, budget: Budget) -> Any:
+    def _lead(self, ask: DecisionRequest, connection: Connection, budget: Budget) -> Any:
         """Ask for this thread and for others that wait, as many as may travel together."""
         asks = [ask]
         sent = 0.0
@@ -263,7 +263,7 @@ class ThreadLine:
         self._succeed(connection, answers)
         return _hand_out(batches, answers, ask)
 
-    def _join(self, asks: list[Ask]) -> None:
+    def _join(self, asks: list[DecisionRequest]) -> None:
         """Add those in line whose requests fit into the same call."""
         line, ask, counters = self._line, asks[0], len(asks[0].keys)
         while line:
@@ -283,13 +283,13 @@ class ThreadLine:
                 asks.append(its)
                 counters += len(its.keys)
 
-    def _disband(self, asks: list[Ask], sent: float, error: BaseException) -> None:
+    def _disband(self, asks: list[DecisionRequest], sent: float, error: BaseException) -> None:
         """What was not sent waits again; what was, is of unknown outcome. The first is this thread's own."""
         waiters = [ask.waits for ask in asks[1:]]
         if not sent:
             self._line.extendleft(reversed(waiters))
             return
-        interrupted = NoReply("the thread that asked was interrupted")
+        interrupted = UnknownOutcome("the thread that asked was interrupted")
         for waiter in waiters:
             waiter.resolve(error if isinstance(error, Failure) else interrupted)
 
@@ -297,7 +297,7 @@ class ThreadLine:
         breaker = self._breaker
         breaker.answered()
         for answer in answers:
-            if answer.__class__ is not list and isinstance(answer, Refused):
+            if answer.__class__ is not list and isinstance(answer, ServerRefused):
                 breaker.open(answer)
         if breaker.is_open:
             self._pool.drop(connection)
@@ -314,7 +314,7 @@ class ThreadLine:
             self._want_connection()
 
 
-def _hand_out(batches: Sequence[Batch], answers: Sequence[Any], mine: Ask) -> Any:
+def _hand_out(batches: Sequence[Batch], answers: Sequence[Any], mine: DecisionRequest) -> Any:
     """Each thread its own; gives this one's."""
     found = UNANSWERED
     for batch, answer in zip(batches, answers, strict=True):

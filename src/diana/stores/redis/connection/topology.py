@@ -18,7 +18,7 @@ from diana.stores.redis.connection.opening import CONNECT_SECONDS, open_connecti
 from diana.stores.redis.connection.server import Server
 from diana.stores.redis.protocol.commands import command
 from diana.stores.redis.protocol.failures import Failure, Unreachable
-from diana.stores.redis.url import Address, Endpoint
+from diana.stores.redis.url import Endpoint, RedisAddress
 
 SLOTS = 16_384
 SENTINEL_SECONDS = 0.3
@@ -42,7 +42,7 @@ class Topology(Protocol):
         """Find out which servers there are now; Failure if none says."""
 
 
-def topology_from_address(address: Address, make: MakeServer, seconds: float) -> Topology:
+def topology_from_address(address: RedisAddress, make: MakeServer, seconds: float) -> Topology:
     """`seconds`: how long a node of a cluster is waited for."""
     if address.kind == "cluster":
         return Cluster(address, make, seconds)
@@ -63,7 +63,7 @@ class Single:
     has_slots = False
     changes_silently = False
 
-    def __init__(self, address: Address, make: MakeServer) -> None:
+    def __init__(self, address: RedisAddress, make: MakeServer) -> None:
         self.servers: tuple[Server, ...] = (make(address.endpoints[0]),)
 
     def server_of_slot(self, slot: int) -> Server | None:  # noqa: ARG002
@@ -82,7 +82,7 @@ class Sentinel:
     has_slots = False
     changes_silently = True
 
-    def __init__(self, address: Address, make: MakeServer) -> None:
+    def __init__(self, address: RedisAddress, make: MakeServer) -> None:
         self._address = address
         self._make = make
         self.servers: tuple[Server, ...] = ()
@@ -105,7 +105,7 @@ class Sentinel:
                 server.close()
 
 
-def find_master(address: Address) -> Endpoint:
+def find_master(address: RedisAddress) -> Endpoint:
     """All sentinels are asked: one may be cut off from the others, and not know of a fail-over."""
     service = address.service
     reason = f"no sentinel knows a master {service!r}"
@@ -142,7 +142,7 @@ class Cluster:
     has_slots = True
     changes_silently = False
 
-    def __init__(self, address: Address, make: MakeServer, seconds: float) -> None:
+    def __init__(self, address: RedisAddress, make: MakeServer, seconds: float) -> None:
         self._address = address
         self._make = make
         self._seconds = seconds
@@ -181,7 +181,7 @@ class Cluster:
 
 
 @contextmanager
-def find_server(address: Address, key: bytes) -> Iterator[Connection]:
+def find_server(address: RedisAddress, key: bytes) -> Iterator[Connection]:
     """A connection to the server that has the key, for a tool that needs no more than that."""
     endpoint = address.endpoints[0]
     if address.kind == "sentinel":
@@ -203,7 +203,7 @@ def find_server(address: Address, key: bytes) -> Iterator[Connection]:
 
 
 @contextmanager
-def every_server(address: Address) -> Iterator[list[Connection]]:
+def every_server(address: RedisAddress) -> Iterator[list[Connection]]:
     """Connections to all servers that have keys, for a tool that has to look at all of them."""
     endpoints = {address.endpoints[0]}
     if address.kind == "sentinel":

@@ -6,17 +6,17 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from diana.core.lease import uncapped
-from diana.core.meter import Meter
-from diana.stores.redis.leases.pool import Ask, Grant
+from diana.core.meter import CounterSpec
+from diana.stores.redis.leases.pool import LeaseGrant, LeaseRequest
 from diana.stores.redis.protocol.commands import Exchange, TimeLeft, acquire
-from diana.stores.redis.protocol.failures import Nonsense
+from diana.stores.redis.protocol.failures import ProtocolError
 from diana.stores.redis.protocol.lease_in_lua import STALE
 from diana.stores.redis.protocol.script import scripts, slowest_params, wire_numbers
 from diana.stores.redis.protocol.server_clock import ServerClock
 
 MOST_LIMITS = 10_000
 
-Answer = tuple[int, Grant | None]
+LeaseReply = tuple[int, LeaseGrant | None]
 """The store's time, and what it grants; None: a later ask was answered before."""
 
 
@@ -24,9 +24,9 @@ class WireLimits:
     """What of a limit goes over the wire, computed once."""
 
     def __init__(self) -> None:
-        self._known: dict[Meter, WireLimit] = {}
+        self._known: dict[CounterSpec, WireLimit] = {}
 
-    def of(self, meter: Meter) -> WireLimit:
+    def of(self, meter: CounterSpec) -> WireLimit:
         known = self._known.get(meter)
         longest = None if meter.family is None else meter.family.longest
         if known is None or known.longest is not longest:
@@ -55,7 +55,7 @@ class WireLimit(NamedTuple):
     """The most that can pass."""
     slowest: str
     """The numbers by which the counter is forgotten; empty if they are its own."""
-    longest: Meter | None
+    longest: CounterSpec | None
     """Of the family, when this was computed."""
 
 
@@ -63,8 +63,8 @@ def ask_pool(
     limits: WireLimits,
     clock: ServerClock,
     key: bytes,
-    meter: Meter,
-    ask: Ask,
+    meter: CounterSpec,
+    ask: LeaseRequest,
     now: int | None,
     waiting: TimeLeft,
     asking: bool = False,
@@ -89,18 +89,18 @@ def ask_pool(
         limit.slowest,
     )
     keys = [key, lease_key(key)]
-    script, numbers = scripts()["lease"], len(Grant._fields)
+    script, numbers = scripts()["lease"], len(LeaseGrant._fields)
     reply = yield from acquire(clock, keys, argv, now, waiting, asking, numbers, script)
     return answer_from_wire(reply)
 
 
-def answer_from_wire(reply: Sequence[Any]) -> Answer:
+def answer_from_wire(reply: Sequence[Any]) -> LeaseReply:
     at, passed, *numbers = reply
     if passed == STALE:
         return at, None
     if any(number.__class__ is not int for number in numbers):
-        raise Nonsense
-    return at, Grant(passed == 1, *numbers)
+        raise ProtocolError
+    return at, LeaseGrant(passed == 1, *numbers)
 
 
 def lease_key(key: bytes) -> bytes:

@@ -12,18 +12,23 @@ from typing import Any, NamedTuple
 from diana.core.charge import Charges, checked_cost
 from diana.core.contracts import Clock
 from diana.core.decision import Decision
-from diana.core.meter import Meter
+from diana.core.meter import CounterSpec
 from diana.stores.clock import wall_us
-from diana.stores.redis.decide import Decider
+from diana.stores.redis.decide import DecisionPlanner
 from diana.stores.redis.jobs import AnyServer, ExchangeJob, Job
 from diana.stores.redis.leases.asking import WireLimits, ask_pool
-from diana.stores.redis.leases.pool import Ask, Grant
-from diana.stores.redis.leases.table import Asked, LeaseTable
-from diana.stores.redis.protocol.failures import Failure, Nonsense, NoReply, Refused
+from diana.stores.redis.leases.pool import LeaseGrant, LeaseRequest
+from diana.stores.redis.leases.table import LeaseClaim, LeaseTable
+from diana.stores.redis.protocol.failures import (
+    Failure,
+    ProtocolError,
+    ServerRefused,
+    UnknownOutcome,
+)
 from diana.stores.redis.refunds import UNREACHABLE, Charged
 from diana.stores.redis.routing import JobSteps
 
-OVERTAKEN = Nonsense("an ask was overtaken")
+OVERTAKEN = ProtocolError("an ask was overtaken")
 
 
 class Decided(NamedTuple):
@@ -34,7 +39,7 @@ class Decided(NamedTuple):
     """From a lease."""
 
 
-class LeaseDecider(Decider):
+class LeaseDecider(DecisionPlanner):
     table: LeaseTable
     limits: WireLimits
     wall: Clock = staticmethod(wall_us)
@@ -80,7 +85,7 @@ class LeaseDecider(Decider):
                 outcome, at = found
                 decisions.append(Decision(outcome, meter.params.limit, key, cost, at))
                 continue
-            look = Ask(cost=cost, writes=False)
+            look = LeaseRequest(cost=cost, writes=False)
             (reply,) = yield from self._ask_pools([(meter, wire_key, look)], now)
             if isinstance(reply, Failure):
                 decisions += self._fallback.peek([(meter, key, cost)], now)
@@ -101,38 +106,38 @@ class LeaseDecider(Decider):
         if for_pool:
             yield from super().refund(for_pool, at, now, here)
 
-    def reset(self, meter: Meter, key: str) -> JobSteps[None]:
+    def reset(self, meter: CounterSpec, key: str) -> JobSteps[None]:
         """What nodes hold of it stays theirs until it ends."""
         (wire_key,) = self._plans.keys([(meter, key, 1)])
         yield from super().reset(meter, key)
         self.table.forget_empty(meter, key, wire_key)
 
     def _claim(
-        self, charge: tuple[Meter, str, int], wire_key: bytes, now: int | None
-    ) -> Decision | Asked:
+        self, charge: tuple[CounterSpec, str, int], wire_key: bytes, now: int | None
+    ) -> Decision | LeaseClaim:
         """With a clock that is given there are no leases: they end by a clock of their own."""
         meter, key, cost = charge
         checked_cost(cost)
         if now is not None:
-            return Asked(None, Ask(cost=cost))
+            return LeaseClaim(None, LeaseRequest(cost=cost))
         return self.table.claim(meter, key, wire_key, cost)
 
-    def _lose_all(self, claims: Sequence[Decision | Asked]) -> None:
+    def _lose_all(self, claims: Sequence[Decision | LeaseClaim]) -> None:
         for claim in claims:
-            if isinstance(claim, Asked) and claim.lease is not None:
+            if isinstance(claim, LeaseClaim) and claim.lease is not None:
                 self.table.lose(claim.lease, claim.ask)
 
     def _ask_all(
         self,
         charges: Charges,
         keys: Sequence[bytes],
-        claims: list[Decision | Asked],
+        claims: list[Decision | LeaseClaim],
         now: int | None,
     ) -> JobSteps[list[Any]]:
         """Of each that is Asked. One that another process of the zone has overtaken was not heard: it is asked without a lease."""
-        places = [place for place, claim in enumerate(claims) if isinstance(claim, Asked)]
+        places = [place for place, claim in enumerate(claims) if isinstance(claim, LeaseClaim)]
 
-        def asks(some: Sequence[int]) -> list[tuple[Meter, bytes, Ask]]:
+        def asks(some: Sequence[int]) -> list[tuple[CounterSpec, bytes, LeaseRequest]]:
             return [(charges[place][0], keys[place], claims[place].ask) for place in some]  # type: ignore[union-attr]
 
         answers = dict(zip(places, (yield from self._ask_pools(asks(places), now)), strict=True))
@@ -141,12 +146,12 @@ class LeaseDecider(Decider):
             for place in again:
                 cost = charges[place][2]
                 self._lose_all([claims[place]])
-                claims[place] = Asked(None, Ask(cost=cost))
+                claims[place] = LeaseClaim(None, LeaseRequest(cost=cost))
             answers |= zip(again, (yield from self._ask_pools(asks(again), now)), strict=True)
         return list(answers.values())
 
     def _ask_pools(
-        self, asks: Sequence[tuple[Meter, bytes, Ask]], now: int | None
+        self, asks: Sequence[tuple[CounterSpec, bytes, LeaseRequest]], now: int | None
     ) -> JobSteps[list[Any]]:
         """Of each an Answer, or what went wrong. All side by side."""
         jobs: dict[int, Job] = {}
@@ -158,14 +163,14 @@ class LeaseDecider(Decider):
         answers: list[Any] = [UNREACHABLE for _ in asks]
         for place, job, reply in zip(jobs, jobs.values(), replies, strict=True):
             answers[place] = reply
-            if isinstance(reply, Nonsense | Refused):
+            if isinstance(reply, ProtocolError | ServerRefused):
                 job.server.fail(reply)
             elif not isinstance(reply, Failure) and reply[1] is None:
                 answers[place] = OVERTAKEN
         return answers
 
     def _ask_job(
-        self, server: AnyServer, meter: Meter, key: bytes, ask: Ask, now: int | None
+        self, server: AnyServer, meter: CounterSpec, key: bytes, ask: LeaseRequest, now: int | None
     ) -> ExchangeJob:
         return ExchangeJob(
             server,
@@ -176,9 +181,9 @@ class LeaseDecider(Decider):
 
     def _decision(
         self,
-        charge: tuple[Meter, str, int],
+        charge: tuple[CounterSpec, str, int],
         wire_key: bytes,
-        claim: Asked,
+        claim: LeaseClaim,
         reply: Any,
         sent_us: int,
         now: int | None,
@@ -188,7 +193,7 @@ class LeaseDecider(Decider):
             if claim.lease is not None:
                 self.table.lose(claim.lease, claim.ask)
             self._count("degraded")
-            note = not isinstance(reply, NoReply)
+            note = not isinstance(reply, UnknownOutcome)
             here = self._time_here(now)
             return self._fallback.decide([charge], [wire_key], here, note=note)[0]
         at, grant = reply
@@ -205,11 +210,11 @@ class LeaseDecider(Decider):
         return now if now is not None or self.wall is wall_us else self.wall()
 
     def _none_charged(
-        self, charges: Charges, claims: Sequence[Decision | Asked], now: int | None
+        self, charges: Charges, claims: Sequence[Decision | LeaseClaim], now: int | None
     ) -> JobSteps[list[Decision]]:
         decisions, for_pool = [], []
         for (meter, key, cost), claim in zip(charges, claims, strict=True):
-            if isinstance(claim, Asked):
+            if isinstance(claim, LeaseClaim):
                 _, outcome = meter.decide(None, meter.params, 0, 0)
                 decisions.append(Decision(outcome, meter.params.limit, key, cost, self.wall()))
                 continue
@@ -237,7 +242,7 @@ class LeaseDecider(Decider):
             yield from self._refund(for_pool, now)
 
 
-def _outcome(grant: Grant, held: int) -> tuple[bool, int, int, int, int]:
+def _outcome(grant: LeaseGrant, held: int) -> tuple[bool, int, int, int, int]:
     retry_us = 0 if grant.passed else grant.retry_us
     return grant.passed, grant.remaining + held, retry_us, grant.reset_us, 0
 

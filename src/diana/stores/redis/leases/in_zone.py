@@ -25,7 +25,7 @@ from diana.core.division import Shares
 from diana.core.duration import SECOND_US
 from diana.core.lease import LeaseTerms
 from diana.core.limit import Limit
-from diana.core.meter import Meter
+from diana.core.meter import CounterSpec
 from diana.stores.redis.leases.lease import Lease
 from diana.stores.redis.leases.table import LeaseTable
 
@@ -46,7 +46,7 @@ class ZoneLease(Lease):
         self,
         zone: Zone,
         pool: str,
-        meter: Meter,
+        meter: CounterSpec,
         key: str,
         wire_key: bytes,
         terms: LeaseTerms,
@@ -150,7 +150,7 @@ class ZoneLeaseTable(LeaseTable):
         self._zone = zone
         self._pool = pool
 
-    def take(self, meter: Meter, key: str, cost: int) -> Decision | None:
+    def take(self, meter: CounterSpec, key: str, cost: int) -> Decision | None:
         if cost is not ONE:
             checked_cost(cost)
         with self._lock:
@@ -183,7 +183,7 @@ class ZoneLeaseTable(LeaseTable):
         untake = super()._untake
         self._changed(lease, now, lambda: untake(lease, cost, now, asks_again))
 
-    def _new_lease(self, meter: Meter, key: str, wire_key: bytes, now: int) -> Lease:
+    def _new_lease(self, meter: CounterSpec, key: str, wire_key: bytes, now: int) -> Lease:
         lease = ZoneLease(self._zone, self._pool, meter, key, wire_key, self._terms, now)
         # It may be there already, and then nothing that this process does need ever have it looked at.
         self._schedule(lease, now + self._terms.ttl_us // 2)
@@ -208,7 +208,7 @@ class OneOfAll(NamedTuple):
     limit: int = 1
 
 
-LEASES = Meter("|leases", Limit(1, SECOND_US), cast("Any", LeaseNumbers()), OneOfAll(), {})
+LEASES = CounterSpec("|leases", Limit(1, SECOND_US), cast("Any", LeaseNumbers()), OneOfAll(), {})
 """Under which a zone keeps them all; no rule has such a name."""
 
 

@@ -16,8 +16,8 @@ from __future__ import annotations
 from diana.core.decision import NEVER
 from diana.core.duration import SECOND_US
 from diana.core.lease import LeaseTerms
-from diana.core.meter import Meter
-from diana.stores.redis.leases.pool import Ask, Grant
+from diana.core.meter import CounterSpec
+from diana.stores.redis.leases.pool import LeaseGrant, LeaseRequest
 
 REFILL_US = 100_000
 """At most what comes back in this time is granted at once, shared among all who ask."""
@@ -69,7 +69,7 @@ class Lease:
     )
 
     def __init__(
-        self, node: str, meter: Meter, key: str, wire_key: bytes, terms: LeaseTerms, now: int
+        self, node: str, meter: CounterSpec, key: str, wire_key: bytes, terms: LeaseTerms, now: int
     ) -> None:
         self._node = node
         self.meter = meter
@@ -185,7 +185,7 @@ class Lease:
         """It holds nothing, and nothing is asked of it."""
         return not (self.is_asking(now) or self.wanted or self.used or self.holds(now))
 
-    def begin(self, now: int, nodes: int, cost: int = 0, leave: bool = False) -> Ask:
+    def begin(self, now: int, nodes: int, cost: int = 0, leave: bool = False) -> LeaseRequest:
         """Ask; with a `cost`, for a request that found too little here. `finish` or `lose` must follow."""
         self._estimate(now)
         held = self.holds(now)
@@ -203,7 +203,7 @@ class Lease:
         self._seq += 1
         self._asked_used, self._asked_keep = self.used, keep
         limit = self.meter.limit
-        return Ask(
+        return LeaseRequest(
             self._node,
             cost,
             self._seq,
@@ -225,7 +225,7 @@ class Lease:
         most = self.meter.params.limit
         return max(1, min(most * self._terms.start_percent // 100, most // max(1, nodes)))
 
-    def finish(self, ask: Ask, grant: Grant | None, server_us: int, now: int) -> None:
+    def finish(self, ask: LeaseRequest, grant: LeaseGrant | None, server_us: int, now: int) -> None:
         """The reply has come. None: it was overtaken."""
         if not self._is_latest(ask):
             return
@@ -251,20 +251,20 @@ class Lease:
         if not grant.remaining:
             self._close(grant)
 
-    def lose(self, ask: Ask) -> None:
+    def lose(self, ask: LeaseRequest) -> None:
         """What became of it is unknown: what it reported is said again with the next, as part of that. It may be counted, so it is
         not put back here: used again later, it would count as used then."""
         if self._is_latest(ask):
             self.in_flight = False
 
-    def _is_latest(self, ask: Ask) -> bool:
+    def _is_latest(self, ask: LeaseRequest) -> bool:
         return (ask.node, ask.seq) == (self._node, self._seq)
 
     def forget_empty(self) -> None:
         """The pool may have something by now: its counter was reset."""
         self.closed_until_us = self._ask_again_us = 0
 
-    def _close(self, grant: Grant) -> None:
+    def _close(self, grant: LeaseGrant) -> None:
         rate = self.meter.limit.rpu * SECOND_US / self.meter.limit.unit_us
         pause = int(SHARE * grant.askers * SECOND_US / rate)
         wait = pause
@@ -288,7 +288,7 @@ class Lease:
         self.low = self._target // 2
 
 
-def is_fast_enough(meter: Meter) -> bool:
+def is_fast_enough(meter: CounterSpec) -> bool:
     """Of a slow limit there is nothing to hand out in batches. Nor of one whose tiers count together: a permit is of one of them."""
     limit, family = meter.limit, meter.family
     if family is not None and family.tiers:

@@ -25,7 +25,7 @@ from diana.core.contracts import State
 from diana.core.decision import NEVER
 from diana.core.duration import SECOND_US
 from diana.core.lease import uncapped
-from diana.core.meter import Meter
+from diana.core.meter import CounterSpec
 
 
 class Record(NamedTuple):
@@ -41,7 +41,7 @@ class Record(NamedTuple):
     """When its window is over, and with it the lease; 0: it is in no window."""
 
 
-class Pool(NamedTuple):
+class LeasePool(NamedTuple):
     state: State | None = None
     records: Mapping[
         str, Record
@@ -54,7 +54,7 @@ class Pool(NamedTuple):
         return sum(record.held for record in self.records.values())
 
 
-class Ask(NamedTuple):
+class LeaseRequest(NamedTuple):
     """What a node says and wants. Without a name it has no lease: a charge, and no more."""
 
     node: str = ""
@@ -75,7 +75,7 @@ class Ask(NamedTuple):
     """False: it only looks."""
 
 
-class Grant(NamedTuple):
+class LeaseGrant(NamedTuple):
     """What the pool answers."""
 
     passed: bool
@@ -91,18 +91,20 @@ class Grant(NamedTuple):
     askers: int
 
 
-STALE = None
+STALE_REQUEST = None
 """As an answer: a later ask of this node was answered before."""
 
 
-def answer(pool: Pool, meter: Meter, ask: Ask, now: int) -> tuple[Pool, Grant | None]:
+def answer(
+    pool: LeasePool, meter: CounterSpec, ask: LeaseRequest, now: int
+) -> tuple[LeasePool, LeaseGrant | None]:
     state, records, last_us = _sweep(pool, meter, now)
     kept = 0
     mine = records.get(ask.node) if ask.node else None
     is_first = mine is None
     if mine is not None:
         if ask.seq <= mine.seq:
-            return Pool(state, records, last_us), STALE
+            return LeasePool(state, records, last_us), STALE_REQUEST
         delta = _delta(mine, ask)
         kept = min(ask.keep, mine.held - delta)
         state = _count(state, meter, delta, now)
@@ -131,14 +133,16 @@ def answer(pool: Pool, meter: Meter, ask: Ask, now: int) -> tuple[Pool, Grant | 
         records[ask.node] = Record(
             ask.seq, ask.base, ask.used, kept + granted, now + ask.ttl_us, end or 0
         )
-    grant = Grant(passed, granted, kept, valid, max(0, room - granted), retry, reset, askers)
+    grant = LeaseGrant(passed, granted, kept, valid, max(0, room - granted), retry, reset, askers)
     if not ask.writes:
         return pool, grant
     last_us = now if ask.node else last_us
-    return Pool(state, records, last_us if records else 0), grant
+    return LeasePool(state, records, last_us if records else 0), grant
 
 
-def _sweep(pool: Pool, meter: Meter, now: int) -> tuple[State | None, dict[str, Record], int]:
+def _sweep(
+    pool: LeasePool, meter: CounterSpec, now: int
+) -> tuple[State | None, dict[str, Record], int]:
     """Expired leases count as used now: who held them did not say. Those of a window that is over are over with it."""
     state, records, swept = pool.state, dict(pool.records), 0
     back = pool.last_us - now if pool.last_us - now > SECOND_US else 0
@@ -155,7 +159,7 @@ def _sweep(pool: Pool, meter: Meter, now: int) -> tuple[State | None, dict[str, 
     return _count(state, meter, swept, now), records, now if back else pool.last_us
 
 
-def _delta(mine: Record, ask: Ask) -> int:
+def _delta(mine: Record, ask: LeaseRequest) -> int:
     """What was used and not counted yet."""
     if ask.base == mine.seq:
         return min(ask.used, mine.held)
@@ -164,7 +168,7 @@ def _delta(mine: Record, ask: Ask) -> int:
     return mine.held  # another life of the node: nothing is known of what it did
 
 
-def _count(state: State | None, meter: Meter, used: int, now: int) -> State | None:
+def _count(state: State | None, meter: CounterSpec, used: int, now: int) -> State | None:
     """What was admitted is counted, also above a limit that was lowered meanwhile."""
     if not used:
         return state
@@ -174,7 +178,9 @@ def _count(state: State | None, meter: Meter, used: int, now: int) -> State | No
     return meter.decide(state, params, counted, now)[0] if counted else state
 
 
-def _retry(state: State | None, meter: Meter, held: int, cost: int, ttl_us: int, now: int) -> int:
+def _retry(
+    state: State | None, meter: CounterSpec, held: int, cost: int, ttl_us: int, now: int
+) -> int:
     """Until so much is free, if nothing comes back before; what is held comes back, or counts, within the ttl."""
     if cost > meter.params.limit:
         return NEVER
@@ -184,6 +190,6 @@ def _retry(state: State | None, meter: Meter, held: int, cost: int, ttl_us: int,
     return ttl_us if retry == NEVER else retry
 
 
-def _window_end(state: State | None, meter: Meter, now: int) -> int | None:
+def _window_end(state: State | None, meter: CounterSpec, now: int) -> int | None:
     end = getattr(meter.algorithm, "lease_end", None)
     return None if end is None else end(state, meter.params, now)

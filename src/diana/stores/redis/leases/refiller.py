@@ -12,21 +12,21 @@ from threading import Thread, current_thread
 from typing import Any
 
 from diana.stores.lock import fork_safe_lock
-from diana.stores.redis.background.control import Control
+from diana.stores.redis.background.control import ThreadConnection
 from diana.stores.redis.background.wakeup import Wakeup, join_thread, start_thread
 from diana.stores.redis.connection.budget import Budget
 from diana.stores.redis.connection.server import Server
 from diana.stores.redis.leases.asking import WireLimits, ask_pool
 from diana.stores.redis.leases.lease import Lease
-from diana.stores.redis.leases.pool import Ask
+from diana.stores.redis.leases.pool import LeaseRequest
 from diana.stores.redis.leases.table import LeaseTable
-from diana.stores.redis.notices import Notices
+from diana.stores.redis.notices import ThrottledLog
 from diana.stores.redis.protocol.failures import (
     Failure,
     Moved,
-    Nonsense,
-    NoReply,
-    Refused,
+    ProtocolError,
+    ServerRefused,
+    UnknownOutcome,
     Unreachable,
 )
 
@@ -39,7 +39,7 @@ AT_ONCE = 200
 """Asks sent together to one server."""
 
 
-class Refiller:
+class LeaseRenewer:
     table: LeaseTable
 
     def __init__(
@@ -55,8 +55,8 @@ class Refiller:
         self._look_around = look_around
         self._seconds = max(LEAST_REPLY_SECONDS, 2 * budget)
         self._count = count
-        self._notices = Notices()
-        self._controls: dict[Server, Control] = {}
+        self._notices = ThrottledLog()
+        self._controls: dict[Server, ThreadConnection] = {}
         self._wakeup = Wakeup()
         self._thread: Thread | None = None
         self._starting = fork_safe_lock()
@@ -103,8 +103,8 @@ class Refiller:
         for control in self._controls.values():
             control.hang_up()
 
-    def _ask(self, asks: Sequence[tuple[Lease, Ask]], seconds: float) -> None:
-        by_server: dict[Server, list[tuple[Lease, Ask]]] = {}
+    def _ask(self, asks: Sequence[tuple[Lease, LeaseRequest]], seconds: float) -> None:
+        by_server: dict[Server, list[tuple[Lease, LeaseRequest]]] = {}
         for lease, ask in asks:
             server = self._server_of(lease.wire_key)
             if server is None or server.is_lost:
@@ -116,7 +116,7 @@ class Refiller:
                 self._ask_server(server, some[first : first + AT_ONCE], seconds)
 
     def _ask_server(
-        self, server: Server, asks: Sequence[tuple[Lease, Ask]], seconds: float
+        self, server: Server, asks: Sequence[tuple[Lease, LeaseRequest]], seconds: float
     ) -> None:
         exchanges = [
             ask_pool(
@@ -126,7 +126,7 @@ class Refiller:
         ]
         control = self._controls.get(server)
         if control is None:
-            control = self._controls[server] = Control(server)
+            control = self._controls[server] = ThreadConnection(server)
         self._count("trips", len(asks))
         self._count("lease_asks", len(asks))
         try:
@@ -138,15 +138,20 @@ class Refiller:
             self._conclude(server, control, lease, ask, answer)
 
     def _conclude(
-        self, server: Server, control: Control, lease: Lease, ask: Ask, answer: Any
+        self,
+        server: Server,
+        control: ThreadConnection,
+        lease: Lease,
+        ask: LeaseRequest,
+        answer: Any,
     ) -> None:
         if isinstance(answer, Exception):
             self.table.lose(lease, ask)
             if isinstance(answer, Moved):
                 self._look_around()
-            elif isinstance(answer, Nonsense):
+            elif isinstance(answer, ProtocolError):
                 self._note(server, control, answer)
-            elif isinstance(answer, Refused):
+            elif isinstance(answer, ServerRefused):
                 self._notices.warn_once("leases", f"store {server.endpoint}: {answer}")
             return
         at, grant = answer
@@ -154,8 +159,8 @@ class Refiller:
             self._count("lease_permits", grant.granted)
         self.table.settle(lease, ask, grant, at)
 
-    def _note(self, server: Server, control: Control, failure: Failure) -> None:
-        if isinstance(failure, NoReply):
+    def _note(self, server: Server, control: ThreadConnection, failure: Failure) -> None:
+        if isinstance(failure, UnknownOutcome):
             server.breaker.note(failure, control.sent)
         elif isinstance(failure, Unreachable):
             server.cannot_connect(failure)

@@ -7,24 +7,24 @@ from collections.abc import Callable
 from diana.core.contracts import Zone
 from diana.core.division import Shares
 from diana.core.lease import LeaseTerms
-from diana.core.meter import Meter
+from diana.core.meter import CounterSpec
 from diana.stores.clock import wall_us
-from diana.stores.redis.background.keeper import Keeper
+from diana.stores.redis.background.keeper import TopologyRefresh
 from diana.stores.redis.connection.client import ClientKeeper
 from diana.stores.redis.deny_cache import DenyCache
 from diana.stores.redis.fallback import Fallback
 from diana.stores.redis.leases.asking import WireLimits
 from diana.stores.redis.leases.decide import LeaseDecider
 from diana.stores.redis.leases.in_zone import ZoneLeaseTable
-from diana.stores.redis.leases.refiller import Refiller
+from diana.stores.redis.leases.refiller import LeaseRenewer
 from diana.stores.redis.leases.table import LeaseTable
-from diana.stores.redis.protocol.wire import Plans
+from diana.stores.redis.protocol.wire import CounterEncoder
 
 
 class LeaseSide:
     def __init__(
         self,
-        keeper: Keeper | ClientKeeper,
+        keeper: TopologyRefresh | ClientKeeper,
         terms: LeaseTerms,
         shares: Shares,
         fallback: Fallback,
@@ -39,11 +39,13 @@ class LeaseSide:
             fallback.learn(key, used, wall_us())
 
         limits = WireLimits()
-        self._refiller: Refiller | None = None
+        self._refiller: LeaseRenewer | None = None
         # Other gateways are not told of leased limits: they would not heed what nodes hold.
-        self.decider = LeaseDecider(keeper, Plans(_tell_nobody), DenyCache(), fallback, count)
-        if isinstance(keeper, Keeper):
-            refiller = Refiller(limits, keeper.server_of, keeper.look_around, budget, count)
+        self.decider = LeaseDecider(
+            keeper, CounterEncoder(_tell_nobody), DenyCache(), fallback, count
+        )
+        if isinstance(keeper, TopologyRefresh):
+            refiller = LeaseRenewer(limits, keeper.server_of, keeper.look_around, budget, count)
             if zone is None:
                 self.table = LeaseTable(keeper.node, terms, shares, refiller.wake, learn)
             else:
@@ -69,5 +71,5 @@ class LeaseSide:
             self._refiller.abandon()
 
 
-def _tell_nobody(_: bytes, __: Meter) -> None:
+def _tell_nobody(_: bytes, __: CounterSpec) -> None:
     """Nothing is published."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from diana.core.charge import Charges
 from diana.core.contracts import AsyncTake, Clock, Take
 from diana.core.decision import Decision
-from diana.core.meter import Meter
+from diana.core.meter import CounterSpec
 from diana.stores.redis.connection.budget import Budget
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ class LeasedStore:
         self.namespace = store.namespace
         self.asynchronous = AsyncLeasedStore(store)
 
-    def bind(self, meter: Meter, clock: Clock | None = None) -> Take:
+    def bind(self, meter: CounterSpec, clock: Clock | None = None) -> Take:
         store = self._store
 
         def take(key: str, cost: int = 1) -> Decision:
@@ -58,7 +58,7 @@ class LeasedStore:
     def refund_here(self, charges: Charges, at: int, now: int | None = None) -> None:
         self._store.drive(self._store.lease_decider().refund(charges, at, now, here=True))
 
-    def reset(self, meter: Meter, key: str) -> None:
+    def reset(self, meter: CounterSpec, key: str) -> None:
         self._store.drive(self._store.lease_decider().reset(meter, key))
 
     def close(self) -> None:
@@ -71,7 +71,7 @@ class AsyncLeasedStore:
     def __init__(self, store: RedisStore) -> None:
         self._store = store
 
-    def bind(self, meter: Meter, clock: Clock | None = None) -> AsyncTake:
+    def bind(self, meter: CounterSpec, clock: Clock | None = None) -> AsyncTake:
         async def take(key: str, cost: int = 1) -> Decision:
             """Charge the key; the Decision is true if it may pass."""
             return (await self.decide([(meter, key, cost)], clock and clock()))[0]
@@ -98,7 +98,7 @@ class AsyncLeasedStore:
         decider = self._store.lease_decider()
         await self._store.asynchronous.drive(decider.refund(charges, at, now, here=True))
 
-    async def reset(self, meter: Meter, key: str) -> None:
+    async def reset(self, meter: CounterSpec, key: str) -> None:
         await self._store.asynchronous.drive(self._store.lease_decider().reset(meter, key))
 
     async def close(self) -> None:

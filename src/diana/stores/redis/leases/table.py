@@ -16,11 +16,11 @@ from diana.core.decision import Decision
 from diana.core.division import Shares
 from diana.core.duration import SECOND_US
 from diana.core.lease import LeaseTerms
-from diana.core.meter import Meter
+from diana.core.meter import CounterSpec
 from diana.stores.clock import wall_us
 from diana.stores.lock import fork_safe_lock
 from diana.stores.redis.leases.lease import EMPTY_US, FAR, Lease, is_fast_enough
-from diana.stores.redis.leases.pool import Ask, Grant
+from diana.stores.redis.leases.pool import LeaseGrant, LeaseRequest
 
 HOT = 10
 """Requests in one second that had to ask."""
@@ -33,17 +33,17 @@ T = TypeVar("T")
 _new = tuple.__new__
 
 
-class Asked(NamedTuple):
+class LeaseClaim(NamedTuple):
     """An ask to be sent for a request; without a lease, a charge alone."""
 
     lease: Lease | None
-    ask: Ask
+    ask: LeaseRequest
 
 
-class Denial(NamedTuple):
+class RecentDenial(NamedTuple):
     """Of a counter without a lease."""
 
-    meter: Meter
+    meter: CounterSpec
     """Another tier, or an override, may have room."""
     cost: int
     until_us: int
@@ -73,7 +73,7 @@ class LeaseTable:
         # See MemoryStore: half the cost of a `with`.
         self._taken, self._release = iter(self._lock.acquire, None), self._lock.release
         self._by_id: dict[str, dict[str, Lease]] = {}
-        self._by_meter: dict[Meter, dict[str, Lease]] = {}
+        self._by_meter: dict[CounterSpec, dict[str, Lease]] = {}
         self._leases = 0
         self._low: dict[Lease, None] = {}
         """Those that ran low since the refiller last looked."""
@@ -83,7 +83,7 @@ class LeaseTable:
         self._second = 0
         self._asked: dict[bytes, int] = {}
         """By counters without a lease: how often in this second."""
-        self._denied: dict[bytes, Denial] = {}
+        self._denied: dict[bytes, RecentDenial] = {}
         self._is_woken = False
         self._sleeps_until_us = FAR
         """The refiller is not needed before; it has not begun yet, or says so itself."""
@@ -102,7 +102,7 @@ class LeaseTable:
         with self._lock:
             return self._several_at_hand(charges, self.clock())
 
-    def take(self, meter: Meter, key: str, cost: int) -> Decision | None:
+    def take(self, meter: CounterSpec, key: str, cost: int) -> Decision | None:
         """The same for one."""
         if cost is not ONE:
             checked_cost(cost)
@@ -184,7 +184,9 @@ class LeaseTable:
         if asks_again:
             lease.wanted -= cost
 
-    def claim(self, meter: Meter, key: str, wire_key: bytes, cost: int) -> Decision | Asked:
+    def claim(
+        self, meter: CounterSpec, key: str, wire_key: bytes, cost: int
+    ) -> Decision | LeaseClaim:
         """A decision at hand, or what to ask for it."""
         with self._lock:
             now = self.clock()
@@ -195,10 +197,10 @@ class LeaseTable:
                     return denied
                 lease = self._heat(meter, key, wire_key, now)
                 if lease is None:
-                    return Asked(None, Ask(cost=cost, ttl_us=self._terms.ttl_us))
+                    return LeaseClaim(None, LeaseRequest(cost=cost, ttl_us=self._terms.ttl_us))
             return self._changed(lease, now, lambda: self._claim(lease, cost, now))
 
-    def _claim(self, lease: Lease, cost: int, now: int) -> Decision | Asked:
+    def _claim(self, lease: Lease, cost: int, now: int) -> Decision | LeaseClaim:
         outcome = LeaseTable._try(self, lease, cost, now)
         if outcome is not None:
             if lease.is_due(now):
@@ -206,10 +208,12 @@ class LeaseTable:
             at = lease.server_us(now)
             return Decision(outcome, lease.meter.params.limit, lease.key, cost, at)
         if lease.is_asking(now):
-            return Asked(None, Ask(cost=cost, ttl_us=self._terms.ttl_us))
-        return Asked(lease, lease.begin(now, self._nodes, cost))
+            return LeaseClaim(None, LeaseRequest(cost=cost, ttl_us=self._terms.ttl_us))
+        return LeaseClaim(lease, lease.begin(now, self._nodes, cost))
 
-    def settle(self, lease: Lease, ask: Ask, grant: Grant | None, server_us: int) -> None:
+    def settle(
+        self, lease: Lease, ask: LeaseRequest, grant: LeaseGrant | None, server_us: int
+    ) -> None:
         """The reply to an ask."""
         with self._lock:
             now = self.clock()
@@ -218,7 +222,7 @@ class LeaseTable:
                 self._learn(lease.wire_key, lease.meter.params.limit - grant.remaining)
             self._schedule(lease, max(now + 1, lease.due_us()))
 
-    def lose(self, lease: Lease, ask: Ask) -> None:
+    def lose(self, lease: Lease, ask: LeaseRequest) -> None:
         """An ask of which nothing is known, or that was never sent."""
         with self._lock:
             now = self.clock()
@@ -226,7 +230,7 @@ class LeaseTable:
             self._schedule(lease, now + EMPTY_US)
 
     def remember_denial(
-        self, meter: Meter, wire_key: bytes, cost: int, grant: Grant, sent_us: int
+        self, meter: CounterSpec, wire_key: bytes, cost: int, grant: LeaseGrant, sent_us: int
     ) -> None:
         """Of a counter without a lease: for at most 100 ms."""
         outcome = (False, grant.remaining, grant.retry_us, grant.reset_us, 0)
@@ -237,9 +241,9 @@ class LeaseTable:
             if len(self._denied) >= MOST_WATCHED:
                 self._denied.clear()
             retry_at_us = sent_us + grant.retry_us
-            self._denied[wire_key] = Denial(meter, cost, until_us, retry_at_us, outcome)
+            self._denied[wire_key] = RecentDenial(meter, cost, until_us, retry_at_us, outcome)
 
-    def put_back(self, meter: Meter, key: str, cost: int, at: int) -> bool:
+    def put_back(self, meter: CounterSpec, key: str, cost: int, at: int) -> bool:
         """Into the live lease, if it has one that has not reported it yet."""
         with self._lock:
             lease, now = self._lease(meter, key), self.clock()
@@ -248,7 +252,7 @@ class LeaseTable:
             return self._changed(lease, now, lambda: lease.put_back(cost, at, now))
 
     def outcome_at_hand(
-        self, meter: Meter, key: str, cost: int
+        self, meter: CounterSpec, key: str, cost: int
     ) -> tuple[tuple[bool, int, int, int, int], int] | None:
         """What a charge would be told, and the store's time; None: the pool must be asked."""
         with self._lock:
@@ -265,14 +269,14 @@ class LeaseTable:
             denied = lease.denial(cost, now)
             return None if denied is None else (denied, at)
 
-    def forget_empty(self, meter: Meter, key: str, wire_key: bytes) -> None:
+    def forget_empty(self, meter: CounterSpec, key: str, wire_key: bytes) -> None:
         with self._lock:
             self._denied.pop(wire_key, None)
             lease = self._lease(meter, key)
             if lease is not None:
                 self._changed(lease, self.clock(), lease.forget_empty)
 
-    def due(self) -> tuple[list[tuple[Lease, Ask]], int]:
+    def due(self) -> tuple[list[tuple[Lease, LeaseRequest]], int]:
         """What to ask now, ahead of need; and for how many µs there is nothing else to do."""
         with self._lock:
             now = self.clock()
@@ -283,7 +287,7 @@ class LeaseTable:
                 if self._scheduled.get(lease) == when:
                     del self._scheduled[lease]
                     looked_at.append(lease)
-            asks: list[tuple[Lease, Ask]] = []
+            asks: list[tuple[Lease, LeaseRequest]] = []
             for lease in looked_at:
                 ask = self._changed(lease, now, lambda: self._ask_if_due(lease, now))  # noqa: B023
                 if ask is not None:
@@ -293,7 +297,7 @@ class LeaseTable:
             self._sleeps_until_us = 0 if asks else now + pause
             return asks, pause
 
-    def _ask_if_due(self, lease: Lease, now: int) -> Ask | None:
+    def _ask_if_due(self, lease: Lease, now: int) -> LeaseRequest | None:
         if lease.is_due(now):
             if not lease.is_idle(now):
                 return lease.begin(now, self._nodes)
@@ -302,7 +306,7 @@ class LeaseTable:
             self._schedule(lease, max(now + 1_000, lease.due_us()))
         return None
 
-    def leave(self) -> list[tuple[Lease, Ask]]:
+    def leave(self) -> list[tuple[Lease, LeaseRequest]]:
         """Everything goes back: this node ends."""
         with self._lock:
             now = self.clock()
@@ -333,7 +337,7 @@ class LeaseTable:
         for leases in self._by_id.values():
             yield from leases.values()
 
-    def _lease(self, meter: Meter, key: str) -> Lease | None:
+    def _lease(self, meter: CounterSpec, key: str) -> Lease | None:
         leases = self._by_meter.get(meter)
         if leases is None:
             leases = self._by_id.get(meter.id)
@@ -348,7 +352,7 @@ class LeaseTable:
             lease.meter = meter
         return lease
 
-    def _heat(self, meter: Meter, key: str, wire_key: bytes, now: int) -> Lease | None:
+    def _heat(self, meter: CounterSpec, key: str, wire_key: bytes, now: int) -> Lease | None:
         """One more request that has to ask; a lease, if it is the tenth of this second."""
         if self._wake is None or self._leases >= MOST_LEASES or not is_fast_enough(meter):
             return None
@@ -365,7 +369,7 @@ class LeaseTable:
         self._leases += 1
         return lease
 
-    def _new_lease(self, meter: Meter, key: str, wire_key: bytes, now: int) -> Lease:
+    def _new_lease(self, meter: CounterSpec, key: str, wire_key: bytes, now: int) -> Lease:
         lease = Lease(self.node, meter, key, wire_key, self._terms, now)
         lease.wanted = HOT
         return lease
@@ -380,7 +384,7 @@ class LeaseTable:
                 return result
 
     def _known_denial(
-        self, meter: Meter, key: str, wire_key: bytes, cost: int, now: int
+        self, meter: CounterSpec, key: str, wire_key: bytes, cost: int, now: int
     ) -> Decision | None:
         known = self._denied.get(wire_key)
         if known is None or known.meter is not meter:
@@ -418,7 +422,7 @@ class LeaseTable:
             self._wake_refiller()
 
 
-def _leave(lease: Lease, now: int) -> Ask | None:
+def _leave(lease: Lease, now: int) -> LeaseRequest | None:
     if lease.is_asking(now) or lease.is_idle(now):
         return None
     return lease.begin(now, 1, leave=True)

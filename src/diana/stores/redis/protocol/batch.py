@@ -15,7 +15,7 @@ DENIED_MEANWHILE: Any = object()
 """As an answer: while it waited, another request was denied that settles this one too. The deny cache knows."""
 
 
-class Ask:
+class DecisionRequest:
     """One request to be decided: its counters and what the script takes for them."""
 
     __slots__ = ("argv", "is_final", "keys", "now", "waits")
@@ -37,7 +37,9 @@ class Batch(Acquire):
 
     __slots__ = ("asks",)
 
-    def __init__(self, asks: Sequence[Ask], clock: ServerClock, waiting: TimeLeft) -> None:
+    def __init__(
+        self, asks: Sequence[DecisionRequest], clock: ServerClock, waiting: TimeLeft
+    ) -> None:
         self.asks = asks
         first = asks[0]
         keys, argv = first.keys, first.argv
@@ -47,19 +49,21 @@ class Batch(Acquire):
         super().__init__(clock, keys, argv, first.now, waiting, len(asks))
 
 
-def groups_of(asks: Sequence[Ask], slot_of: Callable[[bytes], int] | None) -> list[list[Ask]]:
+def groups_of(
+    asks: Sequence[DecisionRequest], slot_of: Callable[[bytes], int] | None
+) -> list[list[DecisionRequest]]:
     """Those that may travel in one call each: as few calls as they fit into, in the order in which they came."""
     if slot_of is None and len({ask.now for ask in asks}) == 1:
         return list(_cut(asks))
-    groups: dict[Any, list[Ask]] = {}
+    groups: dict[Any, list[DecisionRequest]] = {}
     for ask in asks:
         slot = None if slot_of is None else slot_of(ask.keys[0])
         groups.setdefault((slot, ask.now), []).append(ask)
     return [some for group in groups.values() for some in _cut(group)]
 
 
-def _cut(asks: Sequence[Ask]) -> Iterator[list[Ask]]:
-    some: list[Ask] = []
+def _cut(asks: Sequence[DecisionRequest]) -> Iterator[list[DecisionRequest]]:
+    some: list[DecisionRequest] = []
     counters = 0
     for ask in asks:
         if some and counters + len(ask.keys) > MOST_COUNTERS:

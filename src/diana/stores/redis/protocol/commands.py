@@ -13,9 +13,9 @@ from typing import Any, NamedTuple, Protocol
 from hiredis import ReplyError, pack_command
 
 from diana.stores.redis.protocol.failures import (
-    Nonsense,
-    NoReply,
-    TooLate,
+    DeadlinePassed,
+    ProtocolError,
+    UnknownOutcome,
     failure_from_error,
 )
 from diana.stores.redis.protocol.script import TOO_LATE, Script, scripts
@@ -176,7 +176,7 @@ class Acquire:
             self._clock.hear(at, self._sent)
             if lenience_us is not None:
                 reply = yield Command(self.words(lenience_us), asking)
-        raise TooLate("the command came to the server after its deadline")
+        raise DeadlinePassed("the command came to the server after its deadline")
 
 
 def acquire(
@@ -203,8 +203,8 @@ def time_of_refusal(reply: Any, tag: bytes) -> int:
         if at.__class__ is int:
             return int(at)
     elif is_of_another_command(reply, tag):
-        raise NoReply("a reply to another command: one was lost or doubled on the way")
-    raise Nonsense
+        raise UnknownOutcome("a reply to another command: one was lost or doubled on the way")
+    raise ProtocolError
 
 
 def is_of_another_command(reply: Any, tag: bytes = b"#") -> bool:
@@ -222,7 +222,7 @@ def hear_time(clock: ServerClock) -> Exchange:
     sent = monotonic_us()
     reply = yield from command("TIME")
     if reply.__class__ is not list or len(reply) != 2:
-        raise Nonsense
+        raise ProtocolError
     clock.hear(int(reply[0]) * 1_000_000 + int(reply[1]), sent)
 
 
@@ -233,5 +233,5 @@ def reset_counters(
     latest = clock.at(monotonic_us() + int(waiting.left * 1_000_000))
     reply = yield from call_script(scripts()["reset"], keys, (latest,), asking)
     if reply == TOO_LATE:
-        raise TooLate("the command came to the server after its deadline")
+        raise DeadlinePassed("the command came to the server after its deadline")
     return reply

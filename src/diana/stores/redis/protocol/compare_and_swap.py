@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 from diana.core.charge import Charges
 from diana.core.contracts import State
 from diana.core.log import Log
-from diana.core.meter import Meter
-from diana.core.weigh import weigh
+from diana.core.meter import CounterSpec
+from diana.core.weigh import decide_all_or_nothing
 from diana.stores.redis.protocol.commands import (
     LENIENCE_US,
     Exchange,
@@ -26,8 +26,8 @@ from diana.stores.redis.protocol.commands import (
 from diana.stores.redis.protocol.failures import (
     BadCounter,
     Contended,
-    NoReply,
-    TooLate,
+    DeadlinePassed,
+    UnknownOutcome,
     failure_from_script,
 )
 from diana.stores.redis.protocol.script import (
@@ -52,15 +52,15 @@ class Swapped(NamedTuple):
     states: list[State | None]
 
 
-Change = Callable[[list[State | None], int], tuple[Any, list[State | None]]]
+StateChange = Callable[[list[State | None], int], tuple[Any, list[State | None]]]
 """From the states and the time to a result, and the states to be (None: leave it)."""
 
 
-def charge_all(charges: Charges, write: bool) -> Change:
+def charge_all(charges: Charges, write: bool) -> StateChange:
     """All or nothing; the result is an outcome for each."""
 
     def change(states: list[State | None], now: int) -> tuple[Any, list[State | None]]:
-        decisions, after = weigh(charges, states, now)
+        decisions, after = decide_all_or_nothing(charges, states, now)
         outcomes = [decision.outcome for decision in decisions]
         return outcomes, after if write else [None] * len(after)
 
@@ -82,7 +82,7 @@ TRIES = 4
 class Refund:
     """Charges to one counter, undone together."""
 
-    meter: Meter
+    meter: CounterSpec
     parts: Sequence[Part]
     tries: int = TRIES
     """How often it is tried while others write to the counter."""
@@ -105,7 +105,7 @@ class Refund:
 class Renewal:
     """A place that was taken at `at`; the result is its moment from now on."""
 
-    meter: Meter
+    meter: CounterSpec
     cost: int
     at: int
 
@@ -119,8 +119,8 @@ class Renewal:
 def swap(
     clock: ServerClock,
     keys: Sequence[bytes],
-    meters: Sequence[Meter],
-    change: Change,
+    meters: Sequence[CounterSpec],
+    change: StateChange,
     now: int | None,
     waiting: TimeLeft,
     asking: bool = False,
@@ -155,7 +155,7 @@ def swap(
         if outcome == TOO_LATE:
             more = next(lenience, None)
             if more is None:
-                raise TooLate("the command came to the server after its deadline")
+                raise DeadlinePassed("the command came to the server after its deadline")
             allowed_us = left_us + more
             continue
         if outcome == 0:
@@ -195,7 +195,7 @@ def _strike(
     return Swapped(at, None, [None])
 
 
-def _state_of(meter: Meter, text: bytes | None) -> State | None:
+def _state_of(meter: CounterSpec, text: bytes | None) -> State | None:
     """None also for the text that an earlier version kept where a log is now."""
     state = state_from_wire(text)
     return None if keeps_log(meter.algorithm) and not isinstance(state, Log) else state
@@ -207,13 +207,13 @@ def _found(reply: Any, count: int) -> tuple[int, list[bytes | None]]:
         (seconds, micros), *found = reply
         server_us = int(seconds) * 1_000_000 + int(micros)
     except (TypeError, ValueError):
-        raise NoReply("unexpected reply") from None
+        raise UnknownOutcome("unexpected reply") from None
     if len(found) != count or not all(isinstance(text, bytes | None) for text in found):
-        raise NoReply("unexpected reply")
+        raise UnknownOutcome("unexpected reply")
     return server_us, found
 
 
-def _written(meter: Meter, state: State | None, now: int, given: bool) -> tuple[bytes, int]:
+def _written(meter: CounterSpec, state: State | None, now: int, given: bool) -> tuple[bytes, int]:
     """The state and how long it matters, in ms: to the slowest limit that counts on it."""
     if state is None:
         return b"", 0

@@ -38,26 +38,26 @@ class Unreachable(Failure):
         self.silent = silent
 
 
-class Refused(Failure):
+class ServerRefused(Failure):
     pass
 
 
-class TooLate(Failure):
+class DeadlinePassed(Failure):
     pass
 
 
-class NoReply(Failure):
+class UnknownOutcome(Failure):
     pass
 
 
-class Overrun(NoReply):
+class BudgetExceeded(UnknownOutcome):
     def __init__(self, proves_silence: bool = False) -> None:
         """`proves_silence`: a background thread waited, on a second connection, because a request waits for the server, too."""
         super().__init__("no reply within the budget")
         self.proves_silence = proves_silence
 
 
-class Nonsense(NoReply):
+class ProtocolError(UnknownOutcome):
     def __init__(self, said: str = "unexpected reply") -> None:
         super().__init__(said)
 
@@ -90,9 +90,9 @@ def failure_from_error(error: str) -> Failure:
         return Moved(rest.rpartition(" ")[2], asking=word == "ASK")
     if word in ("TRYAGAIN", "CROSSSLOT") or "WRONGTYPE" in error:
         return BadCounter(error)
-    return Refused(error)
+    return ServerRefused(error)
 
 
 def failure_from_script(text: str) -> Failure:
     """One request failed inside the script: because of the server, or only of this counter?"""
-    return Refused(text) if _SERVER_WIDE.search(text) else BadCounter(text)
+    return ServerRefused(text) if _SERVER_WIDE.search(text) else BadCounter(text)

@@ -21,7 +21,7 @@ from diana.core.contracts import Algorithm, Params, State
 from diana.core.lease import why_not_leased
 from diana.core.limit import Limit
 from diana.core.log import Log, log_of, partial_log
-from diana.core.meter import Meter, Terms, params_of_tiers
+from diana.core.meter import CounterSpec, LimitWithOptions, params_of_tiers
 from diana.core.plugins import algorithms
 from diana.stores.redis.protocol.acquire_in_lua import (
     ACQUIRE,
@@ -311,7 +311,7 @@ def scripts() -> dict[str, Script]:
 
 def _counts(known: Iterable[Algorithm]) -> str:
     """How many numbers each algorithm's limits have: alone, and beside other tiers."""
-    tiers: list[Terms] = [(Limit(1, 1_000_000), {}), (Limit(2, 1_000_000), {})]
+    tiers: list[LimitWithOptions] = [(Limit(1, 1_000_000), {}), (Limit(2, 1_000_000), {})]
     counts = []
     for one in known:
         if getattr(one, "lua", None) is not None:
@@ -321,7 +321,7 @@ def _counts(known: Iterable[Algorithm]) -> str:
     return f"local COUNTS = {{{', '.join(sorted(counts))}}}"
 
 
-def wire_limit(meter: Meter) -> bytes | None:
+def wire_limit(meter: CounterSpec) -> bytes | None:
     """A limit as `acquire` takes it: `["TB",[1,2,3]]`, the algorithm's code and its numbers; with other limits on the same counters,
     `["TB",[1,2,3],[1,2,4]]`, also those that say for how long a counter lives. None if it has no kernel in Lua, or is a limit of 0."""
     if getattr(meter.algorithm, "lua", None) is None or meter.denies_all:
@@ -334,7 +334,7 @@ def wire_numbers(params: Any) -> str:
     return f"[{','.join(map(str, params.numbers))}]"
 
 
-def slowest_params(meter: Meter) -> tuple[Params, ...]:
+def slowest_params(meter: CounterSpec) -> tuple[Params, ...]:
     """By which a counter is forgotten, if its family has slower limits than this one; else nothing."""
     longest = None if meter.family is None else meter.family.longest
     if longest is None or keeps_log(meter.algorithm):

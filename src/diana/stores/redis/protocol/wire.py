@@ -9,8 +9,8 @@ from diana.core.charge import ONE, Charges, checked_cost
 from diana.core.contracts import State
 from diana.core.decision import Decision
 from diana.core.errors import KeyTypeError
-from diana.core.meter import Meter
-from diana.stores.memory import LONGEST_KEY, storable
+from diana.core.meter import CounterSpec
+from diana.stores.memory import LONGEST_KEY, bounded_key
 from diana.stores.redis.protocol.script import state_from_wire, wire_limit
 
 MOST_PLANS = 100_000
@@ -18,28 +18,28 @@ MOST_PLANS = 100_000
 _new = tuple.__new__
 
 
-class Plan(NamedTuple):
+class EncodedCounter(NamedTuple):
     """What of a limit goes over the wire: the same for all its keys."""
 
     id: bytes
     prefix: bytes
     limit: bytes | None
     """None: its algorithm has no kernel in Lua."""
-    longest: Meter | None
+    longest: CounterSpec | None
     """Of the meter's family, when this was computed."""
 
-    def is_of(self, meter: Meter) -> bool:
+    def is_of(self, meter: CounterSpec) -> bool:
         """Whether it still holds: a family may have a slower limit by now."""
         family = meter.family
         return family is None or family.longest is self.longest
 
 
-class Plans:
+class CounterEncoder:
     """Computed once per limit; the publisher is told of a new one."""
 
-    def __init__(self, publish: Callable[[bytes, Meter], None]) -> None:
+    def __init__(self, publish: Callable[[bytes, CounterSpec], None]) -> None:
         self._publish = publish
-        self._plans: dict[Meter, Plan] = {}
+        self._plans: dict[CounterSpec, EncodedCounter] = {}
         self._known: dict[bytes, tuple[bytes | None, Any]] = {}
         """What was published: the limit, and what its rule says beside it."""
 
@@ -47,7 +47,7 @@ class Plans:
         """All; those in use are computed anew, and told of."""
         self._plans, self._known = {}, {}
 
-    def of(self, meter: Meter) -> Plan:
+    def of(self, meter: CounterSpec) -> EncodedCounter:
         plan = self._plans.get(meter)
         if plan is None or not plan.is_of(meter):
             if len(self._plans) >= MOST_PLANS:
@@ -55,7 +55,7 @@ class Plans:
                 self._known.clear()
             id = wire_text(meter.id)
             longest = None if meter.family is None else meter.family.longest
-            plan = self._plans[meter] = Plan(id, id + b"|", wire_limit(meter), longest)
+            plan = self._plans[meter] = EncodedCounter(id, id + b"|", wire_limit(meter), longest)
             # Of a rule's tiers and overrides, others are told of one: who has no tier of his own there is limited by it.
             first = meter if meter.family is None else meter.family.first or meter
             limit = plan.limit if first is meter else wire_limit(first)
@@ -76,7 +76,7 @@ class Plans:
             if len(key) <= LONGEST_KEY:
                 keys.append(plan.prefix + wire_text(key))
             else:
-                keys.append(plan.id + b"#" + bytes(storable(key)).hex().encode())  # type: ignore[arg-type]
+                keys.append(plan.id + b"#" + bytes(bounded_key(key)).hex().encode())  # type: ignore[arg-type]
         return keys
 
     def prepared(self, charges: Charges) -> tuple[list[bytes], list[Any] | None]:
