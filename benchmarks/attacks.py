@@ -148,12 +148,12 @@ def _resident(pid: int) -> int:
 
 
 def _serve(upstream: str, attack: str) -> None:
-    from diana.gateway.bounds import ClientLimits
-    from diana.gateway.chain import gateway
+    from diana.gateway.app import gateway
+    from diana.gateway.client_limits import ClientLimits
     from diana.gateway.server import bound_socket, serve
     from diana.gateway.upstream import upstream_from_url
     from diana.guard import AsyncGuard
-    from diana.sources.rules import rules_from_bytes
+    from diana.rules.loading import rules_from_bytes
 
     if attack == "silent":
         resource.setrlimit(resource.RLIMIT_NOFILE, (DESCRIPTORS, DESCRIPTORS))

@@ -27,10 +27,10 @@ import throttled.asyncio
 from benchmarks.race import Contestant, Times, race
 from benchmarks.report import Figure, Section, at_least, at_most
 from diana import AsyncLimiter
+from diana.core.counter import meter_from_limit
 from diana.core.limit import Limit
-from diana.core.meter import meter_from_limit
-from diana.core.plugins import algorithms
-from diana.stores.redis.protocol.script import scripts, wire_limit
+from diana.runtime.entry_points import algorithms
+from diana.stores.redis.protocol.scripts import scripts, wire_limit
 from diana.stores.redis.store import RedisStore
 from tests.servers.programs import REDIS_7
 from tests.servers.server import Server

@@ -66,14 +66,14 @@ def _raced(rounds: int, seconds: int) -> Turns:
 
 
 def _serve(what: str, upstream: str) -> None:
-    from diana.gateway.chain import gateway
+    from diana.asgi import App
+    from diana.gateway.app import gateway
     from diana.gateway.proxy import Proxy
-    from diana.gateway.sample import sample
+    from diana.gateway.sample_app import sample
     from diana.gateway.server import bound_socket, serve
     from diana.gateway.upstream import upstream_from_url
     from diana.guard import AsyncGuard
-    from diana.middleware.asgi import App
-    from diana.sources.rules import rules_from_bytes
+    from diana.rules.loading import rules_from_bytes
 
     policy = rules_from_bytes(RULES)
     app: App = sample

@@ -16,13 +16,13 @@ import throttled
 from benchmarks.race import Contestant, Times, race
 from benchmarks.report import Figure, Section, at_least, at_most
 from diana import Guard, Policy, Request
+from diana.core.counter import meter_from_limit
 from diana.core.limit import Limit
-from diana.core.meter import meter_from_limit
-from diana.core.plugins import algorithms
-from diana.sources.rules import rules_from_bytes
-from diana.stores.memory.in_python import PythonMemoryStore
+from diana.rules.loading import rules_from_bytes
+from diana.runtime.entry_points import algorithms
+from diana.stores.memory.python_store import PythonMemoryStore
 from diana.stores.redis.store import RedisStore
-from diana.stores.shared.store import SharedStore
+from diana.stores.zone.store import SharedStore
 from tests.servers.programs import PROGRAMS, REDIS_7
 from tests.servers.server import Server
 from tests.simulation.scenario import Scenario, play

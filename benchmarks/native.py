@@ -21,12 +21,12 @@ from benchmarks.race import Contestant, Times, race
 from benchmarks.report import Figure, Goal, Section, at_least, at_most
 from diana import Guard, Limiter, Request
 from diana.core.contracts import Store
-from diana.sources.rules import load_rules
-from diana.stores.memory.in_python import PythonMemoryStore as MemoryInPython
-from diana.stores.native import description, kernels
-from diana.stores.shared.python_zone import PythonZone
-from diana.stores.shared.store import SharedStore
-from diana.stores.shared.zone_file import open_zone_file, path_of_zone
+from diana.rules.loading import load_rules
+from diana.stores.c_kernels import description, kernels
+from diana.stores.memory.python_store import PythonMemoryStore as MemoryInPython
+from diana.stores.zone.python.python_zone import PythonZone
+from diana.stores.zone.store import SharedStore
+from diana.stores.zone.zone_file import open_zone_file, path_of_zone
 
 LIMIT = f"{PER_MINUTE}/minute"
 HERE = Path(__file__).parent

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from benchmarks.race import Contestant, race
 from benchmarks.report import Figure, Section, at_most
 from diana import Guard, Limiter, Policy, Request
-from diana.sources.rules import rules_from_bytes
+from diana.rules.loading import rules_from_bytes
 
 FEW, MANY = 10, 10_000
 OVERRIDES = 100_000

@@ -10,10 +10,10 @@ from benchmarks.race import Contestant, race
 from benchmarks.report import Figure, Section, at_most
 from diana import Guard, Policy, Request
 from diana.core.policy import Settings
-from diana.core.shed import Factor, Level, ShedSettings
+from diana.core.shed_settings import Factor, Level, ShedSettings
+from diana.rules.loading import rules_from_bytes
+from diana.shedding.load_shedder import Shedding
 from diana.shedding.sampling import SAMPLE_SECONDS
-from diana.shedding.shedding import Shedding
-from diana.sources.rules import rules_from_bytes
 
 ONE_RULE = b"limits: [{url: /, rules: [{name: api, actor: header X-Account-Id, unit: hour, rpu: 1000000000}]}]"
 SPARED = b"shed: [{factor: memory, except: [/healthz], last: {header X-Priority: [high]}}]\n"

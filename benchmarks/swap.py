@@ -17,9 +17,9 @@ from typing import NamedTuple
 
 from benchmarks.report import Figure, Section, at_most
 from diana import AsyncGuard, Guard, Request
-from diana.sources.following.low_impact import may_tune_process
-from diana.sources.places.atomic_write import write_atomically
-from diana.sources.rules import rules_from_bytes
+from diana.rules.backends.atomic_file import write_atomically
+from diana.rules.loading import rules_from_bytes
+from diana.rules.watch.swap_without_gc import may_tune_process
 
 RULES = 10_000
 TUNED = "an event loop, in a process that may be tuned"

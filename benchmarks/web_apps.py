@@ -14,10 +14,9 @@ import uvicorn
 import uvloop
 from fastapi import Depends, FastAPI, Request
 
-from diana.asgi import RateLimitMiddleware
+from diana.asgi import App, RateLimitMiddleware, Receive, Scope, Send
 from diana.gateway.server import bound_socket
-from diana.middleware.asgi import App, Receive, Scope, Send
-from diana.sources.rules import rules_from_bytes
+from diana.rules.loading import rules_from_bytes
 
 PER_SECOND = 1_000_000
 """Of each limit: never reached, and yet a log of what passed within a second stays short."""

@@ -9,8 +9,7 @@ from urllib.parse import parse_qs
 
 from flask import Flask, request
 
-from diana.middleware.wsgi import EnvironRequest
-from diana.wsgi import RateLimitMiddleware
+from diana.wsgi import EnvironRequest, RateLimitMiddleware
 
 RULES = Path(__file__).with_name("login.yaml")
 LARGEST_FORM = 10_000

@@ -47,7 +47,7 @@ RANK = {part: rank for rank, layer in enumerate(LAYERS) for part in layer}
 ANYWHERE = {"testing", "pytest_plugin", "plugins", "__init__", "__main__"}
 """`diana.testing` looks at core and stores from outside; `diana.plugins` and the package itself only re-export."""
 
-SHARED = {("sources", "diana.stores.redis.url")}
+SHARED = {("sources", "diana.redis_client.redis_url")}
 """Counters and rules are in the same servers, which are written in one way."""
 
 CORE_MAY_IMPORT = {
@@ -233,6 +233,4 @@ FORBIDDEN_IN_PROTOCOL = {"socket", "ssl", "select", "selectors", "threading", "a
 def test_what_is_said_to_redis_knows_no_socket_thread_or_loop(path: Path) -> None:
     for module in imports(path):
         assert module.split(".")[0] not in FORBIDDEN_IN_PROTOCOL
-        assert not module.startswith(
-            ("diana.stores.redis.connection", "diana.stores.redis.background")
-        )
+        assert not module.startswith(("diana.redis_client", "diana.stores.redis.maintenance"))

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from diana.stores.native import kernels
+from diana.stores.c_kernels import kernels
 
 ROOT = Path(__file__).parents[1]
 COUNTS = """
 from diana import Limiter
-from diana.stores.native import description
+from diana.stores.c_kernels import description
 take = Limiter("3/day").take
 print(sum(bool(take("k")) for _ in range(5)), description())
 """

@@ -18,8 +18,8 @@ from starlette.routing import Route, WebSocketRoute
 from diana import AsyncGuard, ConfigError, Guard, Policy, Request, Verdict
 from diana.asgi import RateLimitMiddleware as Asgi
 from diana.cli.main import diana as command
-from diana.sources.document.difference import difference
-from diana.sources.rules import rules_from_bytes, rules_from_remote
+from diana.rules.document.difference import difference
+from diana.rules.loading import rules_from_bytes, rules_from_remote
 from diana.starlette import rate_limit
 from diana.telemetry.denial_log import DenialLog
 from diana.telemetry.prometheus import PrometheusObserver

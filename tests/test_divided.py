@@ -12,13 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from diana import Guard, Request
-from diana.core.division import Share, divided
+from diana.core.counter import meter_from_limit
 from diana.core.limit import Limit
-from diana.core.meter import meter_from_limit
-from diana.core.plugins import algorithms
+from diana.core.node_share import Share, divided
 from diana.core.policy import Policy
-from diana.sources.rules import rules_from_bytes
-from diana.stores.redis.background.membership import SILENCE_MS
+from diana.rules.loading import rules_from_bytes
+from diana.runtime.entry_points import algorithms
+from diana.stores.redis.maintenance.heartbeat import SILENCE_MS
 from diana.testing import FakeClock
 from tests.servers.server import Server
 from tests.servers.waiting import until

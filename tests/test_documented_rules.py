@@ -11,7 +11,7 @@ from uuid import uuid4
 import pytest
 
 from diana import Guard, Request
-from diana.sources.rules import rules_from_bytes
+from diana.rules.loading import rules_from_bytes
 from diana.testing import FakeClock
 from tests.pages import DOCS, ROOT, blocks, name
 

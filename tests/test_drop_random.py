@@ -11,15 +11,14 @@ from typing import Any
 import pytest
 
 from diana import AsyncGuard, ConfigError, Guard, Request, Verdict
-from diana.core.arrivals import TopCounts, chance_to_ask
-from diana.core.exchange import drive
+from diana.core.drive import drive
 from diana.core.limit import Limit
 from diana.core.policy import Policy
-from diana.sources.rules import rules_from_bytes
-from diana.stores.arrivals import Arrivals
-from diana.stores.redis.background.arrivals import exchange_arrivals
+from diana.rules.loading import rules_from_bytes
+from diana.stores.arrival_rates import Arrivals, TopCounts, chance_to_ask
+from diana.stores.redis.maintenance.heartbeat import exchange_arrivals
 from diana.stores.redis.protocol.commands import Command, Exchange
-from diana.stores.redis.protocol.script import scripts
+from diana.stores.redis.protocol.scripts import scripts
 from diana.stores.redis.store import RedisStore
 from diana.testing import FakeClock
 from tests.servers.server import Server

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from diana import AsyncGuard, Guard, Policy, Request, Verdict
-from diana.sources.rules import rules_from_bytes
+from diana.rules.loading import rules_from_bytes
 from diana.stores.redis.store import RedisStore
 from diana.testing import FakeClock
 from tests.servers.programs import REDIS_7

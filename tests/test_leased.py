@@ -18,9 +18,9 @@ import pytest
 
 from diana import AsyncGuard, ConfigError, Guard, Request, Verdict
 from diana.core.policy import Policy
-from diana.sources.rules import rules_from_bytes
-from diana.stores.redis.background.membership import nodes_of_store
-from diana.stores.redis.leases.asking import lease_key
+from diana.rules.loading import rules_from_bytes
+from diana.stores.redis.leases.lease_request import lease_key
+from diana.stores.redis.maintenance.heartbeat import nodes_of_store
 from diana.stores.redis.store import RedisStore
 from diana.testing import FakeClock
 from tests.servers.programs import REDIS_7
@@ -87,7 +87,7 @@ def empty(redis7: Server) -> None:
 @pytest.fixture(autouse=True)
 def patient_when_leaving(monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that stands still for a second hears all the same what was used."""
-    monkeypatch.setattr("diana.stores.redis.leases.refiller.LEAVE_SECONDS", 10.0)
+    monkeypatch.setattr("diana.stores.redis.leases.lease_renewer.LEAVE_SECONDS", 10.0)
 
 
 def test_a_hot_counter_is_decided_without_a_trip(redis7: Server) -> None:
@@ -356,7 +356,7 @@ def test_several_leased_rules_are_all_or_nothing(redis7: Server) -> None:
 FORKING = """
 import os, sys
 from diana import Guard, Request
-from diana.stores.redis.leases import refiller
+from diana.stores.redis.leases import lease_renewer as refiller
 from tests.test_leased import ANY, heat, policy, store_of
 refiller.LEAVE_SECONDS = 10.0
 guard = Guard(policy(), sys.argv[1])

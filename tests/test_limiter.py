@@ -19,7 +19,7 @@ import diana
 from diana import AsyncLimiter, ConfigError, Decision, DianaError, Limiter, LimitExceeded, limit
 from diana.core.errors import CostError, KeyTypeError, PatienceError, ReentrancyError
 from diana.core.limit import uses_slots
-from diana.core.plugins import algorithms
+from diana.runtime.entry_points import algorithms
 from diana.stores.memory import MemoryStore
 from diana.testing import FakeClock
 

@@ -21,8 +21,8 @@ from diana import (
     Request,
 )
 from diana.cli.main import diana as diana_command
-from diana.sources.rules import rules_from_bytes
-from diana.stores.shared.zone_file import path_of_zone
+from diana.rules.loading import rules_from_bytes
+from diana.stores.zone.zone_file import path_of_zone
 
 CLASSIC = "url: /\nrules: [{name: a, actor: ip, unit: minute, rpu: 5}]\n"
 RULES = "limits: [{url: /, rules: [{unit: minute, rpu: 5}]}]\n"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from diana import AsyncGuard, ConfigError, Guard, Request
-from diana.sources.rules import rules_from_bytes
+from diana.rules.loading import rules_from_bytes
 from diana.testing import FakeClock
 
 RULES = """

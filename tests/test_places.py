@@ -13,10 +13,10 @@ from diana import AsyncGuard, ConfigError, Guard, Request, Verdict
 from diana.core.charge import Charges
 from diana.core.contracts import Store
 from diana.core.decision import UNKNOWN, Decision
-from diana.sources.rules import rules_from_bytes
+from diana.rules.loading import rules_from_bytes
+from diana.slots.wait_queue import ThreadTicket
 from diana.stores.memory import MemoryStore
 from diana.testing import FakeClock
-from diana.waiting import ThreadTicket
 from tests.servers.ports import free_port
 from tests.servers.server import Server
 from tests.servers.waiting import until

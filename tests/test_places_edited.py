@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from diana import Guard, Request
-from diana.sources.rules import rules_from_bytes
+from diana.rules.loading import rules_from_bytes
 from diana.testing import FakeClock
 from tests.servers.server import Server
 from tests.servers.waiting import until

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from diana.core.counter import meter_from_limit
 from diana.core.limit import checked_places
-from diana.core.meter import meter_from_limit
-from diana.core.plugins import algorithms
-from diana.places import HeldSlot, SlotRenewer, SlotStore
+from diana.runtime.entry_points import algorithms
+from diana.slots.slot import HeldSlot, SlotRenewer, SlotStore
+from diana.slots.wait_queue import WaitQueues
 from diana.stores.memory import MemoryStore
-from diana.waiting import WaitQueues
 from tests.servers.waiting import until
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from diana import AsyncGuard, ConfigError, Guard, Request
-from diana.sources.rules import rules_from_bytes
+from diana.rules.loading import rules_from_bytes
 from diana.testing import FakeClock
 
 BEGIN_US = 1_700_000_000_000_000

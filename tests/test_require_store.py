@@ -19,7 +19,7 @@ from redis.retry import Retry
 from diana import AsyncGuard, ConfigError, Guard, Request, StoreError
 from diana.asgi import RateLimitMiddleware as Asgi
 from diana.cli.main import diana as command
-from diana.sources.rules import rules_from_bytes
+from diana.rules.loading import rules_from_bytes
 from diana.wsgi import RateLimitMiddleware as Wsgi
 from tests.middleware.calls import ask, hello
 from tests.servers.cluster import Cluster

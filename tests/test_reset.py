@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from diana import Guard, Limiter, Request, limit
-from diana.sources.rules import rules_from_bytes
+from diana.rules.loading import rules_from_bytes
 from diana.stores.memory import MemoryStore
 from diana.testing import FakeClock, reset_counters
 

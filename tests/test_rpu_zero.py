@@ -21,8 +21,8 @@ from diana import (
 )
 from diana.asgi import RateLimitMiddleware
 from diana.core.verdict import Verdict
-from diana.sources.document.difference import difference
-from diana.sources.rules import rules_from_bytes
+from diana.rules.document.difference import difference
+from diana.rules.loading import rules_from_bytes
 from diana.starlette import rate_limit
 from diana.testing import FakeClock
 from tests.middleware.calls import ask

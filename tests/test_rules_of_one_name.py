@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from diana import AsyncGuard, ConfigError, Guard, Request
-from diana.core.terms import LiveOverrides, Override
-from diana.nginx.wire_rules import wire_rules
-from diana.sources.rules import rules_from_bytes
+from diana.core.limit_adjustments import LiveOverrides, Override
+from diana.nginx.rules_json import wire_rules
+from diana.rules.loading import rules_from_bytes
 from diana.testing import FakeClock
 
 RULES = """\

@@ -29,7 +29,7 @@ from diana import (
 )
 from diana.core.decision import UNKNOWN
 from diana.stores.memory import MemoryStore
-from diana.stores.shared.zone_file import remove_zone_file
+from diana.stores.zone.zone_file import remove_zone_file
 from diana.testing import FakeClock
 from tests.servers.server import Server
 from tests.servers.waiting import until
@@ -533,7 +533,8 @@ def test_a_slot_is_for_one_at_a_time(among: int) -> None:
 
 ENDS_BEHIND_IT = """
 import asyncio, multiprocessing, sys
-from diana import AsyncLimiter, Limiter, places
+from diana import AsyncLimiter, Limiter
+from diana.slots import slot as places
 
 places.CLOSE_SECONDS = 20.0  # the server may stand still for as long as it is waited for at the end
 

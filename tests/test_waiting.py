@@ -10,8 +10,8 @@ from threading import Event, Thread
 import pytest
 
 from diana import AsyncLimiter, DianaError, Limiter
+from diana.slots.wait_queue import TaskTicket, ThreadTicket, WaitQueues
 from diana.testing import FakeClock
-from diana.waiting import TaskTicket, ThreadTicket, WaitQueues
 
 BEGIN_US = 1_700_000_000_000_000
 

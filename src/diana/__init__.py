@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from diana.core.rule import Rule
     from diana.core.verdict import Verdict
     from diana.guard import AsyncGuard, Guard
-    from diana.sources.rules import load_rules
+    from diana.rules.loading import load_rules
 
 __all__ = [
     "AsyncGuard",
@@ -43,7 +43,7 @@ _ON_FIRST_USE = {
     "Request": "diana.core.request",
     "Rule": "diana.core.rule",
     "Verdict": "diana.core.verdict",
-    "load_rules": "diana.sources.rules",
+    "load_rules": "diana.rules.loading",
 }
 """Who only needs a Limiter does not pay for YAML."""
 

@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 
 from diana.core.charge import Charges
 from diana.core.contracts import Clock, Numbers, Take
+from diana.core.counter import CounterGroup, CounterSpec
 from diana.core.decision import Decision
-from diana.core.meter import CounterGroup, CounterSpec
 
 Body = bytearray | memoryview
 """Of a zone: memory that can be written."""

@@ -11,9 +11,9 @@ from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
 from diana.core.charge import checked_cost
 from diana.core.contracts import Client, Store
 from diana.core.errors import ConfigError, KeyTypeError, LimitExceeded, shown
-from diana.judging.function_errors import FunctionErrors
+from diana.engine.function_errors import FunctionErrors
 from diana.limiter import AsyncLimiter, Limiter
-from diana.waiting import checked_seconds
+from diana.slots.wait_queue import checked_seconds
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")

@@ -10,24 +10,24 @@ from pathlib import Path
 from typing import Any, Self
 
 from diana.core.contracts import Client, Clock, Observer, Store
-from diana.core.division import Share
+from diana.core.drive import adrive, drive
 from diana.core.errors import ConfigError, shown
-from diana.core.exchange import adrive, drive
+from diana.core.node_share import Share
 from diana.core.policy import Policy
 from diana.core.request import Request
 from diana.core.verdict import Verdict
-from diana.judging.judge import Evaluator
-from diana.judging.override_arguments import override_from_arguments
-from diana.places import AcquiredSlots, aflush, flush
-from diana.queueing import CheckAgain, QueueLimits, line_of_denial, wait_for_slot
-from diana.shedding.activity import ProcessActivity
+from diana.engine.background_refunds import AsyncioRefundQueue, ThreadRefundQueue
+from diana.engine.evaluator import Evaluator
+from diana.engine.override_arguments import override_from_arguments
+from diana.rules.loading import load_rules
+from diana.rules.watch.live_rules import LiveRules
+from diana.rules.watch.rules_health import Problem
 from diana.shedding.gauge import GaugeState
-from diana.sources.following.live import LiveRules
-from diana.sources.following.problems import Problem
-from diana.sources.rules import load_rules
+from diana.shedding.sampling import ProcessActivity
+from diana.slots.slot import AcquiredSlots, aflush, flush
+from diana.slots.wait_queue import AwaitTurn, Sleep, TaskTicket, ThreadTicket, Timer
+from diana.slots.waiting import CheckAgain, QueueLimits, line_of_denial, wait_for_slot
 from diana.stores import asynchronous
-from diana.stores.later import AsyncioRefundQueue, ThreadRefundQueue
-from diana.waiting import AwaitTurn, Sleep, TaskTicket, ThreadTicket, Timer
 
 
 class _PolicyGuard:

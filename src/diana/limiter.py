@@ -11,10 +11,11 @@ from typing import Any
 
 from diana.core.charge import Charge, charged_at, checked_cost
 from diana.core.contracts import Algorithm, AsyncStore, AsyncTake, Client, Clock, Store
+from diana.core.counter import CounterSpec, escaped, meter_from_limit
 from diana.core.decision import Decision, JointDecision, tightest
+from diana.core.drive import adrive, drive
 from diana.core.duration import micros_from_spelling
 from diana.core.errors import ConfigError, DianaError, LimitExceeded
-from diana.core.exchange import adrive, drive
 from diana.core.limit import (
     ConcurrencyLimit,
     Limit,
@@ -22,9 +23,8 @@ from diana.core.limit import (
     limits_from_spelling,
     uses_slots,
 )
-from diana.core.meter import CounterSpec, escaped, meter_from_limit
-from diana.core.plugins import algorithm_from_spelling
-from diana.places import (
+from diana.runtime.entry_points import algorithm_from_spelling
+from diana.slots.slot import (
     AcquiredSlots,
     HeldSlot,
     SlotStore,
@@ -32,10 +32,7 @@ from diana.places import (
     flush,
     place_name,
 )
-from diana.stores import asynchronous, open_store, refund_verb
-from diana.stores.cancelled import decide_shielded
-from diana.stores.zero import ZeroStore
-from diana.waiting import (
+from diana.slots.wait_queue import (
     AwaitTurn,
     LimiterCall,
     Sleep,
@@ -47,6 +44,9 @@ from diana.waiting import (
     until_delay_is_over,
     wait_until_allowed,
 )
+from diana.stores import asynchronous, open_store, refund_verb
+from diana.stores.adapters import decide_shielded
+from diana.stores.zero import ZeroStore
 
 NAMESPACE = "diana"
 DEFAULT_ALGO = "TB"
@@ -177,7 +177,7 @@ class _Limits:
 
     def shown_as(self, kind: str) -> str:
         """How a limiter looks in a debugger; without what may be secret in a URL."""
-        from diana.sources.places.address import shown_url
+        from diana.rules.backends.server_list import shown_url
 
         limits = "; ".join(str(meter.limit) for meter in self.meters)
         store = type(self.store).__name__ if self.where is None else repr(shown_url(self.where))

@@ -23,7 +23,7 @@ from threading import Lock
 
 from diana.core.contracts import Clock
 from diana.core.errors import ConfigError, shown
-from diana.waiting import Timer, checked_seconds
+from diana.slots.wait_queue import Timer, checked_seconds
 
 SMALLEST = 1e-9
 LARGEST = 10**12

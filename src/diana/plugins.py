@@ -4,8 +4,8 @@ Everything that such a package needs of Diana is here; names elsewhere in `diana
 """
 
 from diana.core.actor import Actor, Identity, RuleContext
-from diana.core.address import Proxies
-from diana.core.charge import Charge, Charges, checked_cost
+from diana.core.charge import Charge, Charges, checked_cost, decide_all_or_nothing
+from diana.core.client_address import Proxies
 from diana.core.contracts import (
     Algorithm,
     AsyncStore,
@@ -25,21 +25,20 @@ from diana.core.contracts import (
     Tiered,
     WritableSource,
 )
+from diana.core.counter import CounterSpec, meter_from_limit
 from diana.core.decision import NEVER, UNKNOWN, Decision, Outcome
-from diana.core.division import divided, slowed
 from diana.core.duration import SECOND_US
+from diana.core.entry_log import NO_LOG, Log, log_of
 from diana.core.errors import ConfigError, SourceError, StoreError
-from diana.core.filter import App, Filter, GatewayWorkers, Wrap
+from diana.core.filter_settings import App, Filter, GatewayWorkers, Wrap
 from diana.core.limit import ConcurrencyLimit, Limit
-from diana.core.log import NO_LOG, Log, log_of
-from diana.core.meter import CounterSpec, meter_from_limit
-from diana.core.plugins import algorithms
+from diana.core.node_share import divided, slowed
 from diana.core.request import Request
-from diana.core.shed import Activity, Factor, Level, Open, Sample, Shed
-from diana.core.url import Url
+from diana.core.shed_settings import Activity, Factor, Level, Open, Sample, Shed
+from diana.core.url_pattern import Url
 from diana.core.verdict import Verdict
-from diana.core.weigh import decide_all_or_nothing
-from diana.stores.clock import wall_us
+from diana.runtime.clock import wall_us
+from diana.runtime.entry_points import algorithms
 from diana.stores.memory import MemoryStore
 
 __all__ = [

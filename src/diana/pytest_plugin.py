@@ -11,7 +11,7 @@ import pytest
 def reset_limits() -> Iterator[None]:
     """All counters in memory are empty, before the test and after it. For every test: `usefixtures = ["reset_limits"]`."""
     # Not before it is used: every run of pytest where Diana is installed loads this file.
-    from diana.testing.reset import reset_counters
+    from diana.testing.fake_clock import reset_counters
 
     reset_counters()
     yield

@@ -16,12 +16,11 @@ from pydantic import TypeAdapter
 
 from diana import ConfigError, Guard, Policy, Request, Verdict
 from diana.actors import actor_from_spelling
-from diana.core.actor import RuleContext
-from diana.core.address import Proxies
-from diana.core.key import key_from_secret, key_from_value
+from diana.core.actor import RuleContext, key_from_secret, key_from_value
+from diana.core.client_address import Proxies
 from diana.core.request import Contradiction
-from diana.core.url import url_from_spelling
-from diana.sources.rules import rules_from_bytes
+from diana.core.url_pattern import url_from_spelling
+from diana.rules.loading import rules_from_bytes
 from diana.testing import FakeClock
 
 BEGIN_US = 1_700_000_000_000_000

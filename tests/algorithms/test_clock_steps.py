@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from diana.core.charge import charged_at
 from diana.core.contracts import State
+from diana.core.counter import CounterSpec, meter_from_limit
 from diana.core.decision import UNKNOWN, Decision, Outcome
 from diana.core.limit import Limit
-from diana.core.meter import CounterSpec, meter_from_limit
-from diana.core.plugins import algorithms
+from diana.runtime.entry_points import algorithms
 
 SECOND_US = 1_000_000
 HOUR_US = 3_600 * SECOND_US

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from diana.algorithms.concurrency import Concurrency, concurrency
+from diana.core.counter import meter_from_limit
 from diana.core.decision import NEVER, UNKNOWN
+from diana.core.entry_log import NO_LOG, Log
 from diana.core.errors import ConfigError
 from diana.core.limit import Limit, checked_places
-from diana.core.log import NO_LOG, Log
-from diana.core.meter import meter_from_limit
 from diana.testing import algorithm_laws
 
 BEGIN_US = 1_700_000_000_000_000

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from diana.core.counter import CounterSpec, meter_from_limit
 from diana.core.limit import Limit
-from diana.core.meter import CounterSpec, meter_from_limit
-from diana.core.plugins import algorithms
+from diana.runtime.entry_points import algorithms
 
 UNIT_US = 1_000_000
 BEGIN_US = 1_700_000_000_000_000

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from diana.core.counter import CounterSpec, meter_from_limit
 from diana.core.limit import limit_from_spelling
-from diana.core.meter import CounterSpec, meter_from_limit
-from diana.core.plugins import algorithm_from_spelling
+from diana.runtime.entry_points import algorithm_from_spelling
 
 BEGIN_US = 1_700_000_000_000_000
 STEPS = 1_000_000

@@ -9,7 +9,7 @@ import pytest
 
 from diana.algorithms.token_bucket import TokenBucket
 from diana.core.contracts import Numbers
-from diana.core.plugins import algorithms
+from diana.runtime.entry_points import algorithms
 from diana.testing import algorithm_laws
 
 Answer = tuple[Numbers | None, tuple[bool, int, int, int, int]]

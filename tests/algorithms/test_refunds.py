@@ -9,10 +9,10 @@ import pytest
 
 from diana import Decision, Limiter
 from diana.core.contracts import State
+from diana.core.counter import CounterSpec, meter_from_limit
+from diana.core.entry_log import Log
 from diana.core.limit import Limit
-from diana.core.log import Log
-from diana.core.meter import CounterSpec, meter_from_limit
-from diana.core.plugins import algorithms
+from diana.runtime.entry_points import algorithms
 from diana.testing import FakeClock
 
 SECOND_US = 1_000_000

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from diana.algorithms.sliding_log import LogParams, SlidingLog
 from diana.core.contracts import Numbers
-from diana.core.log import Log
+from diana.core.entry_log import Log
 from tests.algorithms.tuple_log import TupleLog
 
 BEGIN_US = 1_700_000_000_000_000

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from diana.core.division import divided
+from diana.core.counter import CounterGroup, CounterSpec, params_of_tiers
 from diana.core.limit import Limit
-from diana.core.meter import CounterGroup, CounterSpec, params_of_tiers
-from diana.core.plugins import algorithms
+from diana.core.node_share import divided
+from diana.runtime.entry_points import algorithms
 from diana.stores.memory import GRACE_US, MemoryStore
 
 MINUTE = 60_000_000

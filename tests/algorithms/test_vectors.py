@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from diana import Limiter
+from diana.core.counter import meter_from_limit
 from diana.core.limit import limit_from_spelling
-from diana.core.meter import meter_from_limit
-from diana.core.plugins import algorithm_from_spelling
+from diana.runtime.entry_points import algorithm_from_spelling
 from diana.testing import FakeClock
 
 FOLDER = Path(__file__).parents[1] / "vectors"

@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 
 from diana import Guard, Request
 from diana.cli.main import diana
-from diana.sources.rules import rules_from_bytes
+from diana.rules.loading import rules_from_bytes
 from tests.servers.cluster import Cluster
 from tests.servers.server import Server
 from tests.servers.waiting import until

@@ -15,10 +15,10 @@ from click.testing import CliRunner, Result
 from diana import Guard
 from diana.cli.main import diana
 from diana.core.errors import ConfigError, SourceError
-from diana.sources import open_source
-from diana.sources.following.live import LiveRules
-from diana.sources.rules import rules_from_bytes
-from diana.stores.redis.protocol.failures import Failure
+from diana.redis_client.reply_errors import Failure
+from diana.rules import open_source
+from diana.rules.loading import rules_from_bytes
+from diana.rules.watch.live_rules import LiveRules
 from tests.servers.waiting import until
 
 HOSTILE = "\x1b]0;owned\x07\x9b31m\u202e\x7f"

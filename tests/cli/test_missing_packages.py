@@ -108,7 +108,7 @@ sys.modules.update(dict.fromkeys(sys.argv[1:]))  # None: not installed
 from diana import DianaError, Guard, Limiter, load_rules
 from diana.testing import algorithm_laws, store_contract
 from diana.stores.memory import MemoryStore
-from diana.algorithms.window import window
+from diana.algorithms.fixed_window import window
 
 RULES = {"url": "/", "rules": [{"unit": "minute", "rpu": 5}]}
 SHED = {"limits": [RULES]}

@@ -14,12 +14,12 @@ from click.testing import CliRunner, Result
 
 from diana import Guard, Request
 from diana.cli.main import diana
-from diana.core.terms import Override
-from diana.middleware.route import RouteLimit
-from diana.stores.redis.background.overrides import write_override
-from diana.stores.redis.connection.budget import Budget
-from diana.stores.redis.connection.topology import find_server
-from diana.stores.redis.url import address_from_url
+from diana.core.limit_adjustments import Override
+from diana.redis_client.redis_url import address_from_url
+from diana.redis_client.time_budget import Budget
+from diana.redis_client.topology import find_server
+from diana.stores.redis.maintenance.overrides_refresh import write_override
+from diana.web.route_limit import RouteLimit
 from tests.servers.server import Server
 from tests.servers.waiting import until
 from tests.stores.shared.zones import zone_name

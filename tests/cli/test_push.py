@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 
 from diana import load_rules
 from diana.cli.main import diana
-from diana.sources.places.redis import RedisSource
+from diana.rules.backends.redis import RedisSource
 from tests.servers.ports import free_port
 from tests.servers.programs import VALKEY_9
 from tests.servers.server import Server

@@ -17,7 +17,8 @@ from tests.servers.waiting import until
 
 PATIENT = """
 from diana.cli import main
-from diana.sources.places import redis, redis_client
+from diana.rules.backends import redis
+from diana.rules.backends import redis as redis_client
 redis.REPLY_SECONDS = redis_client.REPLY_SECONDS = 15.0
 main()
 """

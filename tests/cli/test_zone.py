@@ -11,8 +11,8 @@ from click.testing import CliRunner, Result
 
 from diana import Limiter
 from diana.cli.main import diana
-from diana.stores.shared.limit_names import path_of_names
-from diana.stores.shared.zone_file import path_of_zone
+from diana.stores.zone.limit_names import path_of_names
+from diana.stores.zone.zone_file import path_of_zone
 from tests.stores.shared.zones import zone_name
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from diana import Guard, Request, Verdict
 from diana.core.request import Contradiction
-from diana.sources.rules import rules_from_bytes
+from diana.rules.loading import rules_from_bytes
 
 RULES = """
 identity: {account: header X-User, device: cookie device}

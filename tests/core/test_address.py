@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from diana import ConfigError, Request
-from diana.core.address import (
+from diana.core.client_address import (
     Networks,
     Proxies,
     address_from_text,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from diana.core.exchange import adrive, drive
+from diana.core.drive import adrive, drive
 
 
 def talk() -> Generator[str, int, int]:

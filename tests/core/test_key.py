@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from diana import Request
 from diana.actors import Spelled, key_of
-from diana.core.actor import Actor
-from diana.core.key import key_from_parts, key_from_secret, key_from_value
+from diana.core.actor import Actor, key_from_parts, key_from_secret, key_from_value
 
 # Short values of the signs that keys are made of, values around the length at which digests begin, and anything.
 SIGNS = st.text(st.sampled_from("=#?0123456789ab|,:\x00é\udcff"), max_size=8)

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from diana.core import log as module
-from diana.core.log import NO_LOG, NO_MOMENT, Log, UnknownEntry, log_of, partial_log
+from diana.core import entry_log as module
+from diana.core.entry_log import NO_LOG, NO_MOMENT, Log, UnknownEntry, log_of, partial_log
 
 STEPS = st.one_of(
     st.tuples(st.just("append"), st.integers(0, 3), st.integers(1, 4)),

@@ -9,8 +9,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from diana import Guard, Request
-from diana.core.path import path_of_segments, readings_of_path, segments_of_path
-from diana.sources.rules import rules_from_bytes
+from diana.core.path_readings import path_of_segments, readings_of_path, segments_of_path
+from diana.rules.loading import rules_from_bytes
 from diana.testing import FakeClock
 
 LOGIN = [

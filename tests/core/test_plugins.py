@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from diana import ConfigError
-from diana.core.plugins import algorithm_from_spelling, algorithms, entries, plugin
+from diana.runtime.entry_points import algorithm_from_spelling, algorithms, entries, plugin
 
 
 @pytest.mark.parametrize("text", ["TB", "tb", "token bucket", "Token  Bucket", " TOKEN BUCKET "])
@@ -39,7 +39,7 @@ def test_a_missing_package_names_its_own_extra(
 ) -> None:
     code = (
         f"import sys; sys.modules[{package!r}] = None\n"
-        f"from diana.core.plugins import plugin\n"
+        f"from diana.runtime.entry_points import plugin\n"
         f"try: plugin({group!r}, {name!r})\n"
         f"except Exception as error: print(error)"
     )

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from diana import Guard, Policy, Request, Verdict
-from diana.core.path import MOST_READINGS, PathReading, path_of_segments, readings_of_path
-from diana.sources.rules import rules_from_bytes
+from diana.core.path_readings import MOST_READINGS, PathReading, path_of_segments, readings_of_path
+from diana.rules.loading import rules_from_bytes
 from diana.testing import FakeClock
 
 READINGS: list[tuple[str, set[str]]] = [

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from diana import Policy, Request
-from diana.core.path import segments_of_path
-from diana.sources.rules import rules_from_bytes
+from diana.core.path_readings import segments_of_path
+from diana.rules.loading import rules_from_bytes
 
 
 def policy(*blocks: str) -> Policy:

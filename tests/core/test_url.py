@@ -9,9 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from diana import ConfigError
-from diana.core.path import segments_of_path
-from diana.core.tree import SegmentTree
-from diana.core.url import Url, url_from_spelling
+from diana.core.path_readings import segments_of_path
+from diana.core.url_pattern import SegmentTree, Url, url_from_spelling
 
 SPELLINGS = st.lists(
     st.sampled_from(["a", "b", "{x}", "*", "a.b", "é"]), max_size=4, unique_by=lambda s: s if s == "{x}" else object()

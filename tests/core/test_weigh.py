@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from diana.core.charge import Charge
+from diana.core.charge import Charge, decide_all_or_nothing
 from diana.core.contracts import State
+from diana.core.counter import CounterSpec, meter_from_limit
 from diana.core.errors import CostError
 from diana.core.limit import Limit
-from diana.core.meter import CounterSpec, meter_from_limit
-from diana.core.plugins import algorithms
-from diana.core.weigh import decide_all_or_nothing
+from diana.runtime.entry_points import algorithms
 
 BEGIN_US = 1_700_000_000_000_000
 SECOND_US = 1_000_000

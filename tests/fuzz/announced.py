@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 from diana import Verdict
-from diana.core.meter import CounterSpec
-from diana.middleware.answer import ResponseBuilder
-from diana.middleware.fields import policy_name
+from diana.core.counter import CounterSpec
+from diana.responses.denial_response import ResponseBuilder
+from diana.responses.ratelimit_headers import policy_name
 from tests.fuzz.findings import BrokenLaw
 
 SECOND_US = 1_000_000

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from itertools import cycle
 from typing import Any
 
-from diana.stores.memory import in_python
-from diana.stores.native import kernels
-from diana.stores.shared.store import SharedStore
+from diana.stores.c_kernels import kernels
+from diana.stores.memory import python_store as in_python
+from diana.stores.zone.store import SharedStore
 from tests.fuzz.model import Model
 from tests.servers.server import Server
 from tests.stores.redis.counting import opened
@@ -86,7 +86,7 @@ def back_ends(servers: Mapping[str, Server]) -> Iterator[BackEnds]:
 
 
 def _memory_in_c() -> Any:
-    from diana.stores.memory.in_c import CMemoryStore
+    from diana.stores.memory.c_store import CMemoryStore
 
     return CMemoryStore()
 

@@ -9,9 +9,9 @@ from typing import Any
 
 from diana.core.charge import Charges
 from diana.core.contracts import Clock, Take
+from diana.core.counter import CounterSpec
 from diana.core.decision import Decision
-from diana.core.meter import CounterSpec
-from diana.stores.clock import wall_us
+from diana.runtime.clock import wall_us
 from tests.fuzz.findings import Difference
 from tests.fuzz.forgetting import Forgetting
 from tests.fuzz.model import Model

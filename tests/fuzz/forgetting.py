@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from diana.core.contracts import State
-from diana.core.meter import CounterSpec
+from diana.core.counter import CounterSpec
 from tests.fuzz.model import Model
 
 Counter = tuple[str, str]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from diana import Policy, Request, Rule, Verdict
+from diana.core.counter import CounterSpec
 from diana.core.decision import NEVER, UNKNOWN, Decision
 from diana.core.limit import uses_slots
-from diana.core.meter import CounterSpec
-from diana.judging.dropping import DROPPED
+from diana.engine.random_early_drop import DROPPED
 from tests.fuzz.announced import check_announced
 from tests.fuzz.findings import BrokenLaw
 from tests.fuzz.stepped_clock import SteppedClock

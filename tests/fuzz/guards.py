@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from diana import AsyncGuard, ConfigError, Guard, Policy, Request, Verdict, load_rules
 from diana.core.limit import Limit
-from diana.middleware.answer import DenialResponse, Fields, ResponseBuilder
+from diana.responses.denial_response import DenialResponse, Fields, ResponseBuilder
 from tests.fuzz.back_ends import BackEnd, BackEnds
 from tests.fuzz.findings import BrokenLaw, Finding, InvalidHistory, as_result, compare
 from tests.fuzz.forgetting import Forgetting

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from diana.core.contracts import State
+from diana.core.counter import CounterSpec
 from diana.core.decision import NEVER, UNKNOWN, Decision
 from diana.core.limit import uses_slots
-from diana.core.meter import CounterSpec
 from tests.fuzz.findings import BrokenLaw
 from tests.fuzz.model import Model
 from tests.fuzz.stepped_clock import SteppedClock

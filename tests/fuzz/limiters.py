@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from diana import AsyncLimiter, ConfigError, Limiter
+from diana.core.counter import CounterSpec
 from diana.core.decision import Decision
-from diana.core.meter import CounterSpec
 from tests.fuzz.back_ends import BackEnd, BackEnds
 from tests.fuzz.findings import Finding, InvalidHistory, as_result, compare
 from tests.fuzz.forgetting import Forgetting

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from diana.core.charge import Charges
+from diana.core.charge import Charges, decide_all_or_nothing
 from diana.core.contracts import Clock, State, Take
+from diana.core.counter import CounterSpec
 from diana.core.decision import Decision
-from diana.core.meter import CounterSpec
-from diana.core.weigh import decide_all_or_nothing
-from diana.stores.clock import wall_us
+from diana.runtime.clock import wall_us
 
 
 class Model:

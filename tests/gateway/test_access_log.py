@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from diana import Guard, Request, Verdict
-from diana.core.address import Proxies
+from diana.core.client_address import Proxies
 from diana.gateway.access_log import AccessLog, quoted
-from diana.middleware.at_hand import VERDICT
-from diana.sources.rules import rules_from_bytes
+from diana.rules.loading import rules_from_bytes
 from diana.testing import FakeClock
+from diana.web.admission import VERDICT
 
 HOSTILE = [
     'x" 200 0 0.1ms "fake',

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from diana.gateway.sample import sample
+from diana.gateway.sample_app import sample
 from tests.gateway.upstreams import (
     HELLO,
     OPEN,

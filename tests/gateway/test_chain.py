@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from diana import ConfigError
-from diana.core.address import Proxies
-from diana.core.filter import App, Filter, made
+from diana.core.client_address import Proxies
+from diana.core.filter_settings import App, Filter, made
 from diana.core.policy import Policy, Settings
-from diana.gateway.chain import gateway
+from diana.gateway.app import gateway
 from diana.gateway.upstream import upstream_from_url
 from diana.guard import AsyncGuard
-from diana.sources.rules import rules_from_bytes
+from diana.rules.loading import rules_from_bytes
 from tests.gateway.upstreams import (
     HELLO,
     ask,

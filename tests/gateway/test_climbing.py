@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from diana.gateway.climbing import escapes_prefix
+from diana.gateway.path_traversal import escapes_prefix
 from tests.gateway.upstreams import (
     HELLO,
     Upstream,

@@ -17,7 +17,7 @@ from click.testing import CliRunner, Result
 
 from diana.cli.gateway import header_of_rule
 from diana.cli.main import diana
-from diana.sources.rules import rules_from_bytes
+from diana.rules.loading import rules_from_bytes
 from tests.gateway.upstreams import (
     HEEDING,
     HELLO,

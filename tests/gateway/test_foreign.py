@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from diana.gateway.foreign import RANGES
+from diana.gateway.uvicorn_aiohttp_internals import RANGES
 
 ROOT = Path(__file__).parents[2]
 REMOVED = {

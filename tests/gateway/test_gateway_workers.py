@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from diana.gateway.connection import LAST_REQUEST_SECONDS
 from diana.gateway.filters.signature import signature_lines
-from diana.stores.shared.zone_file import path_of_zone
+from diana.gateway.http_protocol import LAST_REQUEST_SECONDS
+from diana.stores.zone.zone_file import path_of_zone
 from tests.gateway.upstreams import (
     HEEDING,
     HELLO,

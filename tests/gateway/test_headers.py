@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from diana import ConfigError
-from diana.core.address import Proxies
-from diana.gateway.headers import RequestLines, checked_underscores, response_lines
+from diana.core.client_address import Proxies
+from diana.gateway.forwarding_headers import RequestLines, checked_underscores, response_lines
 
 TRUSTED = Proxies([ip_network("10.0.0.0/8"), ip_network("fd00::/8")])
 NOBODY = Proxies()

@@ -17,12 +17,12 @@ from h2.events import DataReceived, ResponseReceived, StreamEnded
 from hypercorn.asyncio import serve
 from hypercorn.config import Config
 
-from diana.core.filter import App
-from diana.gateway.chain import gateway
+from diana.core.filter_settings import App
+from diana.gateway.app import gateway
 from diana.gateway.filters.signature import signature_lines
 from diana.gateway.upstream import upstream_from_url
 from diana.guard import AsyncGuard
-from diana.sources.rules import rules_from_bytes
+from diana.rules.loading import rules_from_bytes
 from tests.gateway.upstreams import (
     HELLO,
     OPEN,

@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 
 from diana import ConfigError
-from diana.core.filter import GatewayWorkers
-from diana.gateway.filters.replay_memory import (
+from diana.core.filter_settings import GatewayWorkers
+from diana.gateway.filters.signature import Signature, signature
+from diana.gateway.filters.used_signatures import (
     CAPACITY,
     ProcessReplays,
     Replay,
     ReplayMemory,
     ZoneReplays,
 )
-from diana.gateway.filters.signature import Signature, signature
 from tests.stores.shared.zones import zone_name
 
 NEW, REPEATED, NO_ROOM = Replay.NEW, Replay.REPEATED, Replay.NO_ROOM

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from diana.core.address import Proxies
-from diana.gateway.filters.replay_memory import ProcessReplays
+from diana.core.client_address import Proxies
 from diana.gateway.filters.signature import Signature, signature_lines
+from diana.gateway.filters.used_signatures import ProcessReplays
 from diana.gateway.proxy import Proxy
 from diana.gateway.upstream import upstream_from_url
 from diana.testing import FakeClock

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from diana.gateway.bounds import ClientLimits
+from diana.gateway.client_limits import ClientLimits
 from diana.gateway.slow_readers import UnsentWatch
 
 BOUNDS = ClientLimits(body_seconds=10, body_rate=100)

@@ -8,10 +8,10 @@ from contextlib import suppress
 
 import pytest
 
-from diana.core.address import Proxies
+from diana.asgi import Message, Receive, Scope, Send
+from diana.core.client_address import Proxies
 from diana.gateway.proxy import Proxy
 from diana.gateway.upstream import upstream_from_url
-from diana.middleware.asgi import Message, Receive, Scope, Send
 from tests.gateway.upstreams import (
     HELLO,
     PATIENCE,

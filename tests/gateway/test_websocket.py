@@ -13,7 +13,7 @@ from websockets.exceptions import ConnectionClosed, InvalidMessage, InvalidStatu
 from websockets.sync.client import ClientConnection, connect
 from websockets.sync.server import Server, ServerConnection, serve
 
-from diana.gateway.sample import sample
+from diana.gateway.sample_app import sample
 from tests.gateway.upstreams import (
     HELLO,
     OPEN,

@@ -8,13 +8,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
-from diana.core.filter import App
-from diana.gateway.bounds import DEFAULT, ClientLimits
-from diana.gateway.chain import gateway
+from diana.core.filter_settings import App
+from diana.gateway.app import gateway
+from diana.gateway.client_limits import DEFAULT, ClientLimits
 from diana.gateway.server import bound_socket, served_beside
 from diana.gateway.upstream import upstream_from_url
 from diana.guard import AsyncGuard
-from diana.sources.rules import rules_from_bytes
+from diana.rules.loading import rules_from_bytes
 
 PATIENCE = 20.0
 """Seconds; a test that waits so long has failed."""

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote_to_bytes
 
 from diana import Policy
-from diana.middleware.asgi import App, Message
-from diana.sources.rules import rules_from_bytes
+from diana.asgi import App, Message
+from diana.rules.loading import rules_from_bytes
 
 PEER = "203.0.113.9"
 

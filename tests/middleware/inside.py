@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from diana.asgi import RateLimitMiddleware as Asgi
-from diana.sources.rules import rules_from_bytes
+from diana.rules.loading import rules_from_bytes
 from diana.wsgi import RateLimitMiddleware as Wsgi
 
 RULES = rules_from_bytes(

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from diana import Guard, Request, Verdict
-from diana.core.match import MatchedRules
-from diana.middleware.answer import DenialResponse, Fields, ResponseBuilder, detail_of
-from diana.middleware.fields import policy_name, quoted
+from diana.core.matched_rules import MatchedRules
+from diana.responses.denial_response import DenialResponse, Fields, ResponseBuilder, detail_of
+from diana.responses.ratelimit_headers import policy_name, quoted
 from diana.testing import FakeClock
 from tests.middleware.calls import policy
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from diana import ConfigError, Policy
-from diana.core.shed import Activity, Factor, Level, Sample, ShedSettings
+from diana.core.shed_settings import Activity, Factor, Level, Sample, ShedSettings
 from diana.testing import FakeClock
 from tests.middleware import django_site
 from tests.middleware.calls import Answer, aask, ask, ask_wsgi, environ, policy, scope

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from fastapi import APIRouter, Body, Depends, FastAPI, Request
 
+from diana.asgi import Message
 from diana.fastapi import LimitedRoute, RateLimit, exempt, limited
-from diana.middleware.asgi import Message
 from diana.testing import FakeClock
 from tests.middleware.calls import Answer, aask, answer_from_messages, scope
 

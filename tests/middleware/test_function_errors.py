@@ -10,8 +10,8 @@ from prometheus_client import CollectorRegistry
 
 from diana import ConfigError, Guard, Policy, Request
 from diana.asgi import RateLimitMiddleware as Asgi
+from diana.engine.function_errors import FunctionErrors
 from diana.guard import AsyncGuard
-from diana.judging.function_errors import FunctionErrors
 from diana.telemetry.prometheus import PrometheusObserver
 from diana.testing import FakeClock
 from tests.middleware.calls import ask, hello, policy

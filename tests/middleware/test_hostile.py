@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diana.middleware.asgi import RateLimitMiddleware as Asgi
-from diana.middleware.wsgi import RateLimitMiddleware as Wsgi
+from diana.asgi import RateLimitMiddleware as Asgi
 from diana.testing import FakeClock
+from diana.wsgi import RateLimitMiddleware as Wsgi
 from tests.middleware.calls import Answer, ask, ask_wsgi, hello, policy
 from tests.middleware.test_wsgi import hello as hello_wsgi
 

@@ -13,8 +13,8 @@ from click.testing import CliRunner, Result
 from diana import AsyncGuard, ConfigError, Guard, Request
 from diana.asgi import RateLimitMiddleware as Asgi
 from diana.cli.main import diana as command
-from diana.nginx.wire_rules import refusals
-from diana.sources.rules import load_rules, rules_from_bytes
+from diana.nginx.rules_json import refusals
+from diana.rules.loading import load_rules, rules_from_bytes
 from diana.wsgi import RateLimitMiddleware as Wsgi
 from tests.middleware import django_site  # noqa: F401  # sets Django up
 from tests.middleware.calls import ask, hello, policy
@@ -23,7 +23,7 @@ from tests.servers.waiting import until
 from diana.django import RateLimitMiddleware as Django  # isort: skip
 from django.core.checks import Error  # isort: skip
 from django.test import override_settings  # isort: skip
-from diana.middleware.django_check import check_rules  # isort: skip
+from diana.django.apps import check_rules  # isort: skip
 
 RULES = """
 identity: {account: code, tier: Code}

@@ -10,8 +10,8 @@ import pytest
 
 from diana import ConfigError, Guard
 from diana.asgi import RateLimitMiddleware as Asgi
-from diana.sources.rules import rules_from_bytes
-from diana.stores.shared.store import SharedStore
+from diana.rules.loading import rules_from_bytes
+from diana.stores.zone.store import SharedStore
 from diana.wsgi import RateLimitMiddleware as Wsgi
 from tests.stores.shared.zones import zone_name
 

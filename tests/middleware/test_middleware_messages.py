@@ -20,7 +20,7 @@ import diana.litestar
 import diana.starlette
 from diana import ConfigError, Guard
 from diana.asgi import RateLimitMiddleware as Asgi
-from diana.sources.rules import rules_from_bytes
+from diana.rules.loading import rules_from_bytes
 from diana.wsgi import RateLimitMiddleware as Wsgi
 from tests.middleware import django_site  # noqa: F401  # sets Django up
 from tests.middleware.calls import ask, ask_wsgi

@@ -10,11 +10,11 @@ import pytest
 
 from diana import AsyncGuard, Guard, Policy, Request
 from diana.asgi import RateLimitMiddleware as AsgiMiddleware
+from diana.core.counter import CounterSpec
 from diana.core.limit import Limit
-from diana.core.meter import CounterSpec
-from diana.middleware.outcome import StatusSettler
 from diana.stores import asynchronous
 from diana.testing import FakeClock
+from diana.web.status_settlement import StatusSettler
 from diana.wsgi import RateLimitMiddleware as WsgiMiddleware
 from tests.middleware.calls import aask, ask, ask_wsgi, policy, scope
 

@@ -10,12 +10,11 @@ from typing import Any
 
 import pytest
 
-from diana import AsyncGuard, Guard, Policy, Request, Verdict
-from diana.core.shed import Activity, Factor, Level, Sample, ShedSettings
-from diana.gateway.chain import gateway
+from diana import AsyncGuard, Guard, Policy, Request, Verdict, asgi, wsgi
+from diana.core.shed_settings import Activity, Factor, Level, Sample, ShedSettings
+from diana.gateway.app import gateway
 from diana.gateway.upstream import upstream_from_url
-from diana.middleware import asgi, wsgi
-from diana.sources.rules import rules_from_bytes
+from diana.rules.loading import rules_from_bytes
 from tests.gateway.upstreams import HELLO, get, listening, says, status_of, upstream
 from tests.gateway.upstreams import ask as ask_gateway
 from tests.middleware.calls import aask, ask, ask_wsgi, environ, hello

@@ -12,9 +12,8 @@ import pytest
 
 from diana import ConfigError, Guard, Request
 from diana.core.request import Contradiction
-from diana.middleware.wsgi import EnvironRequest, status_line
 from diana.testing import FakeClock
-from diana.wsgi import RateLimitMiddleware
+from diana.wsgi import EnvironRequest, RateLimitMiddleware, status_line
 from tests.middleware.calls import WsgiApp, ask_wsgi, environ, policy
 
 TWO_A_MINUTE = "url: /\nrules: [{name: you, actor: ip, unit: minute, rpu: 2}]"

@@ -14,12 +14,12 @@ from diana.cli.main import diana
 from diana.core.errors import ConfigError
 from diana.core.request import Request
 from diana.guard import Guard
-from diana.middleware.answer import ResponseBuilder
-from diana.nginx.exporting import export_nginx
-from diana.nginx.wire_rules import ALGORITHMS, wire_rules
-from diana.sources.document.reader import UnbuiltField
-from diana.sources.document.schema import rule_fields
-from diana.sources.rules import load_rules
+from diana.nginx.exporter import export_nginx
+from diana.nginx.rules_json import ALGORITHMS, wire_rules
+from diana.responses.denial_response import ResponseBuilder
+from diana.rules.document.readers import UnbuiltField
+from diana.rules.document.settings_fields import rule_fields
+from diana.rules.loading import load_rules
 from tests.servers.limiting_nginx import LimitingNginx
 
 OBEYED = {

@@ -11,8 +11,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from diana.nginx.exporting import export_nginx
-from diana.sources.rules import load_rules
+from diana.nginx.exporter import export_nginx
+from diana.rules.loading import load_rules
 from tests.pages import DOCS
 from tests.servers.limiting_nginx import MODULES
 from tests.servers.nginx import PROGRAM

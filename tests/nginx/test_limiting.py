@@ -13,7 +13,7 @@ import pytest
 
 from diana.core.request import Request
 from diana.guard import Guard
-from diana.sources.rules import load_rules
+from diana.rules.loading import load_rules
 from tests.servers.cluster import Cluster
 from tests.servers.limiting_nginx import LimitingNginx
 from tests.servers.server import Server

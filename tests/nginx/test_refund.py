@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from diana.core.charge import charged_at
+from diana.core.counter import meter_from_limit
 from diana.core.decision import Decision
 from diana.core.limit import Limit
-from diana.core.meter import meter_from_limit
-from diana.core.plugins import algorithms
-from diana.nginx.exporting import kernels
+from diana.nginx.exporter import kernels
+from diana.runtime.entry_points import algorithms
 from tests.servers.server import Server
 
 BEGIN_US = 1_700_000_000_000_000

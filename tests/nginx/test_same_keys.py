@@ -11,13 +11,13 @@ from random import Random
 import httpx
 import pytest
 
-from diana.core.division import Share, Shares
+from diana.core.limit_adjustments import LiveOverrides
+from diana.core.node_share import Share, Shares
 from diana.core.policy import Policy
 from diana.core.request import Request
-from diana.core.terms import LiveOverrides
-from diana.judging.charging import ChargeBuilder, is_refused
-from diana.sources.rules import load_rules
-from diana.stores.redis.protocol.wire import CounterEncoder
+from diana.engine.charge_builder import ChargeBuilder, is_refused
+from diana.rules.loading import load_rules
+from diana.stores.redis.protocol.wire_format import CounterEncoder
 from tests.middleware.spellings import spellings
 from tests.servers.limiting_nginx import LimitingNginx
 from tests.servers.ports import HOST

@@ -9,8 +9,8 @@ import httpx
 import pytest
 
 from diana import Guard, Request
-from diana.middleware.answer import ResponseBuilder
-from diana.sources.rules import rules_from_bytes
+from diana.responses.denial_response import ResponseBuilder
+from diana.rules.loading import rules_from_bytes
 from tests.servers.limiting_nginx import LimitingNginx
 from tests.servers.programs import REDIS_7
 from tests.servers.server import Server

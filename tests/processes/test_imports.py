@@ -26,7 +26,7 @@ def hook(event, arguments):
     if event == "import" and not plugins.importing._is_owned():
         imported.append((threading.current_thread().name, arguments[0]))
 
-from diana.core import plugins
+from diana.runtime import entry_points as plugins
 sys.addaudithook(hook)
 from diana import Guard
 from tests.servers.waiting import until

@@ -11,7 +11,7 @@ import trio
 
 from diana import AsyncGuard, AsyncLimiter, DianaError, Request
 from diana.core.contracts import Store
-from diana.sources.rules import rules_from_bytes
+from diana.rules.loading import rules_from_bytes
 from diana.stores import open_store
 from tests.servers.server import Server
 

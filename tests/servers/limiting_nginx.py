@@ -6,8 +6,8 @@ import os
 import signal
 from pathlib import Path
 
-from diana.nginx.exporting import export_nginx
-from diana.sources.rules import load_rules
+from diana.nginx.exporter import export_nginx
+from diana.rules.loading import load_rules
 from tests.servers.nginx import EXITED, PROGRAM, STARTED
 from tests.servers.ports import HOST
 from tests.servers.process import Process

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import redis
 
-from diana.stores.redis.protocol.failures import Failure
+from diana.redis_client.reply_errors import Failure
 
 
 def until(condition: Callable[[], object], wanted: str, within: float = 30.0) -> None:

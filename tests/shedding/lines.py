@@ -6,9 +6,9 @@ from typing import Any
 
 from diana import Guard, Policy
 from diana.core.policy import Settings
-from diana.core.shed import Activity, Factor, Level, Open, Sample, ShedSettings
+from diana.core.shed_settings import Activity, Factor, Level, Open, Sample, ShedSettings
+from diana.rules.loading import rules_from_bytes
 from diana.shedding.gauge import GaugeState
-from diana.sources.rules import rules_from_bytes
 from tests.servers.waiting import until
 
 CPU_LEVELS = (Level(80, 10), Level(90, 30), Level(95, 70))

@@ -17,16 +17,15 @@ import psutil
 import pytest
 
 from diana import ConfigError, Guard, Request
-from diana.core.plugins import entries, plugin
-from diana.core.shed import Factor, ShedSettings
-from diana.shedding.activity import ProcessActivity
+from diana.core.shed_settings import Factor, ShedSettings
+from diana.rules.loading import rules_from_bytes
+from diana.runtime.entry_points import entries, plugin
 from diana.shedding.cgroup import Cgroups, CpuQuota, MemoryUse
 from diana.shedding.factors.cpu import cpu, cpu_sample
 from diana.shedding.factors.loop_lag import LoopLag
-from diana.shedding.factors.memory import memory_sample
-from diana.shedding.factors.process_memory import process_memory_sample
+from diana.shedding.factors.memory import memory_sample, process_memory_sample
 from diana.shedding.factors.redis_length import redis_length
-from diana.sources.rules import rules_from_bytes
+from diana.shedding.sampling import ProcessActivity
 from tests.servers.programs import REDIS_7
 from tests.servers.server import Server
 from tests.servers.waiting import until
@@ -345,7 +344,7 @@ def test_every_factor_is_one(name: str) -> None:
 def test_a_missing_package_names_its_extra(package: str, factor: str, extra: str) -> None:
     code = (
         f"import sys; sys.modules[{package!r}] = None\n"
-        "from diana.sources.rules import rules_from_bytes\n"
+        "from diana.rules.loading import rules_from_bytes\n"
         f"rules_from_bytes(b'shed: [{{factor: {factor}}}]\\nlimits: []')"
     )
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stderr

@@ -11,11 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diana.core.shed import Level
-from diana.shedding.choice import LEAN, PATIENCE, ShedSelector
-from diana.shedding.gauge import Gauge
-from diana.shedding.levels import leave_at, level_after
-from diana.shedding.smoothing import Smoothing
+from diana.core.shed_settings import Level
+from diana.shedding.gauge import Gauge, Smoothing, leave_at, level_after
+from diana.shedding.selection import LEAN, PATIENCE, ShedSelector
 from diana.testing import FakeClock
 from tests.shedding.lines import CPU_LEVELS, Dial, line
 

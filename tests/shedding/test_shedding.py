@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from diana import AsyncGuard, Guard, Request, Verdict
-from diana.core.shed import Activity, Level, Sample
-from diana.shedding import shedding as shedding_module
+from diana.core.shed_settings import Activity, Level, Sample
+from diana.shedding import load_shedder as shedding_module
 from diana.shedding.gauge import Gauge, GaugeState
+from diana.shedding.load_shedder import Shedding
 from diana.shedding.sampling import RETRY_SECONDS
-from diana.shedding.shedding import Shedding
 from tests.servers.waiting import until
 from tests.shedding.lines import CPU_LEVELS, Dial, at_level, line, policy, state
 

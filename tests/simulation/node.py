@@ -8,30 +8,29 @@ from typing import Any, NamedTuple, TypeVar
 from diana import AsyncGuard, Policy, Request, Verdict
 from diana.core.charge import Charges
 from diana.core.contracts import Clock, Take
+from diana.core.counter import CounterSpec
 from diana.core.decision import Decision
-from diana.core.division import Share, Shares, share_without_registry
-from diana.core.exchange import adrive
-from diana.core.lease import LeaseTerms
-from diana.core.meter import CounterSpec
-from diana.stores.redis.background.membership import Membership
-from diana.stores.redis.connection.breaker import Breaker
-from diana.stores.redis.connection.budget import Budget
+from diana.core.drive import adrive
+from diana.core.node_share import Share, Shares, share_without_registry
+from diana.core.settings import LeaseTerms
+from diana.redis_client.circuit_breaker import Breaker
+from diana.redis_client.redis_url import Endpoint
+from diana.redis_client.reply_errors import BudgetExceeded, Failure
+from diana.redis_client.time_budget import Budget
+from diana.runtime.throttled_log import ThrottledLog
+from diana.stores.redis.cluster_routing import JobSteps, WaitForServers
 from diana.stores.redis.deny_cache import DenyCache
-from diana.stores.redis.fallback import Fallback
-from diana.stores.redis.jobs import ExchangeJob, Job
-from diana.stores.redis.leases.asking import WireLimits, ask_pool
-from diana.stores.redis.leases.decide import LeaseDecider
-from diana.stores.redis.leases.in_zone import ZoneLeaseTable
+from diana.stores.redis.dispatch import ExchangeJob, Job
 from diana.stores.redis.leases.lease import Lease
-from diana.stores.redis.leases.pool import LeaseRequest
-from diana.stores.redis.leases.table import LeaseTable
-from diana.stores.redis.notices import ThrottledLog
+from diana.stores.redis.leases.lease_misses import LeaseDecider
+from diana.stores.redis.leases.lease_request import LeaseRequest, WireLimits, ask_pool
+from diana.stores.redis.leases.lease_table import LeaseTable
+from diana.stores.redis.leases.zone_lease import ZoneLeaseTable
+from diana.stores.redis.local_fallback import Fallback
+from diana.stores.redis.maintenance.heartbeat import Membership
 from diana.stores.redis.pending_refunds import PendingRefunds
 from diana.stores.redis.protocol.commands import Exchange
-from diana.stores.redis.protocol.failures import BudgetExceeded, Failure
-from diana.stores.redis.protocol.wire import CounterEncoder
-from diana.stores.redis.routing import JobSteps, WaitForServers
-from diana.stores.redis.url import Endpoint
+from diana.stores.redis.protocol.wire_format import CounterEncoder
 from tests.simulation.store import SimulatedStore
 from tests.simulation.world import BEGIN_US, Network, World
 from tests.simulation.zone import SimulatedZone

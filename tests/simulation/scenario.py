@@ -10,8 +10,8 @@ from random import Random
 from typing import Any
 
 from diana import Policy, Request
-from diana.core.meter import CounterSpec
-from diana.sources.rules import rules_from_bytes
+from diana.core.counter import CounterSpec
+from diana.rules.loading import rules_from_bytes
 from tests.simulation.checker import Apart, Excess, excess
 from tests.simulation.node import Admission, Node
 from tests.simulation.store import SimulatedStore

@@ -6,11 +6,16 @@ from collections.abc import Callable
 from typing import Any
 
 from diana.core.contracts import State
-from diana.core.meter import CounterSpec
-from diana.stores.redis.background.membership import SILENCE_MS
-from diana.stores.redis.leases.pool import LeasePool, LeaseRequest, answer
-from diana.stores.redis.protocol.lease_in_lua import STALE
-from diana.stores.redis.protocol.script import TOO_LATE, scripts, state_from_wire, wire_state
+from diana.core.counter import CounterSpec
+from diana.stores.redis.leases.lease_request import LeasePool, LeaseRequest, answer
+from diana.stores.redis.maintenance.heartbeat import SILENCE_MS
+from diana.stores.redis.protocol.scripts import (
+    STALE,
+    TOO_LATE,
+    scripts,
+    state_from_wire,
+    wire_state,
+)
 from tests.simulation.world import BEGIN_US, World
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from diana.stores.redis.leases.table import HOT
+from diana.stores.redis.leases.lease_table import HOT
 from tests.simulation.checker import (
     Apart,
     excess_of_bucket,

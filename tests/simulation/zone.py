@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from diana.core.contracts import Clock, Numbers, StateSwap
-from diana.core.meter import CounterSpec
+from diana.core.counter import CounterSpec
 from diana.stores.memory import MemoryStore
 from tests.simulation.world import World
 

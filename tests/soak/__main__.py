@@ -24,7 +24,7 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-from diana.core.meter import CounterSpec
+from diana.core.counter import CounterSpec
 from diana.stores.redis.store import RedisStore
 from tests.servers import faults
 from tests.servers.programs import REDIS_7

@@ -15,4 +15,4 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def starts_soon(patient: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the remote rules are not there at the start, which waits for them for so long."""
-    monkeypatch.setattr("diana.sources.following.live.START_WAIT_SECONDS", 1.0)
+    monkeypatch.setattr("diana.rules.watch.live_rules.START_WAIT_SECONDS", 1.0)

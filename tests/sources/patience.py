@@ -9,10 +9,10 @@ ANSWER_SECONDS = 15.0
 
 
 def be_patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("diana.sources.following.live.START_WAIT_SECONDS", ANSWER_SECONDS)
-    monkeypatch.setattr("diana.sources.places.http.TIMEOUT_SECONDS", ANSWER_SECONDS)
-    monkeypatch.setattr("diana.sources.places.etcd_client.ANSWER_SECONDS", ANSWER_SECONDS)
-    monkeypatch.setattr("diana.sources.places.zookeeper_session.ANSWER_SECONDS", ANSWER_SECONDS)
+    monkeypatch.setattr("diana.rules.watch.live_rules.START_WAIT_SECONDS", ANSWER_SECONDS)
+    monkeypatch.setattr("diana.rules.backends.http.TIMEOUT_SECONDS", ANSWER_SECONDS)
+    monkeypatch.setattr("diana.rules.backends.http_client.ANSWER_SECONDS", ANSWER_SECONDS)
+    monkeypatch.setattr("diana.rules.backends.zookeeper.ANSWER_SECONDS", ANSWER_SECONDS)
     # Shorter: many tests wait for a frozen server to be found out.
     for module in ("redis_client", "redis"):
-        monkeypatch.setattr(f"diana.sources.places.{module}.REPLY_SECONDS", 4.0)
+        monkeypatch.setattr(f"diana.rules.backends.{module}.REPLY_SECONDS", 4.0)

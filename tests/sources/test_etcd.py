@@ -13,8 +13,8 @@ import pytest
 
 from diana.core.contracts import Revision
 from diana.core.errors import ConfigError, SourceError
-from diana.sources import check_source
-from diana.sources.places.etcd import EtcdSource
+from diana.rules import check_source
+from diana.rules.backends.etcd import EtcdSource
 from tests.servers.certificates import Certificates
 from tests.servers.etcd import Etcd, EtcdCluster
 from tests.servers.ports import HOST
@@ -47,20 +47,20 @@ def key(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def brisk(patient: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where an answer is waited for in vain."""
-    monkeypatch.setattr("diana.sources.places.etcd_client.ANSWER_SECONDS", 1.0)
+    monkeypatch.setattr("diana.rules.backends.http_client.ANSWER_SECONDS", 1.0)
 
 
 @pytest.fixture
 def steady(patient: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where one server's answer is waited for in vain, and the other's is not."""
-    monkeypatch.setattr("diana.sources.places.etcd_client.ANSWER_SECONDS", 4.0)
+    monkeypatch.setattr("diana.rules.backends.http_client.ANSWER_SECONDS", 4.0)
 
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where it does not matter how long a silence is."""
-    monkeypatch.setattr("diana.sources.places.etcd.SILENCE_SECONDS", 0.2)
-    monkeypatch.setattr("diana.sources.places.servers.RELOAD_SECONDS", 0.1)
+    monkeypatch.setattr("diana.rules.backends.etcd.SILENCE_SECONDS", 0.2)
+    monkeypatch.setattr("diana.rules.backends.server_list.RELOAD_SECONDS", 0.1)
 
 
 def opened(server: Etcd, key: str, user: str = "") -> EtcdSource:

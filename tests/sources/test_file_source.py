@@ -13,8 +13,8 @@ import pytest
 from diana import ConfigError, load_rules
 from diana.core.contracts import Revision
 from diana.core.errors import SourceError
-from diana.sources import open_source
-from diana.sources.places.file import FileSource
+from diana.rules import open_source
+from diana.rules.backends.file import FileSource
 from tests.servers.waiting import until
 from tests.sources.documents import document
 
@@ -96,7 +96,7 @@ def test_a_file_that_is_being_written_is_not_taken_in_part(
     renamed(rules, document(2))
     watched.until_seen(document(2))
     monkeypatch.setattr(
-        "diana.sources.places.file.SETTLE_SECONDS", 3.0
+        "diana.rules.backends.file.SETTLE_SECONDS", 3.0
     )  # a busy machine writes slowly
     whole = b"".join(b"- " + document(rpu).replace(b"\n", b"\n  ") + b"\n" for rpu in range(2, 60))
     with rules.open("wb") as file:
@@ -294,7 +294,7 @@ def test_after_a_loss_whoever_writes_the_file_anew_is_let_finish(
     rules: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "diana.sources.places.file.SETTLE_SECONDS", 3.0
+        "diana.rules.backends.file.SETTLE_SECONDS", 3.0
     )  # a busy machine writes slowly
     rules.unlink()
     source = FileSource(rules)

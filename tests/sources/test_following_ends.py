@@ -115,8 +115,9 @@ def test_a_forked_child_follows_too(file: Path, server: Server) -> None:
 SCRIPT = """
 import sys
 from diana import Guard, Request
-from diana.sources.following import live
-from diana.sources.places import redis, redis_client
+from diana.rules.watch import live_rules as live
+from diana.rules.backends import redis
+from diana.rules.backends import redis as redis_client
 live.START_WAIT_SECONDS = 15.0
 redis.REPLY_SECONDS = redis_client.REPLY_SECONDS = 15.0  # a server that is slow is complained of
 guard = Guard.from_file(sys.argv[1])

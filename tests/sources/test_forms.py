@@ -9,8 +9,8 @@ import pytest
 
 from diana import ConfigError, Guard, Policy, Request, load_rules
 from diana.core.limit import Limit
-from diana.sources.document.methods import KNOWN
-from diana.sources.rules import rules_from_bytes
+from diana.rules.document.http_methods import KNOWN
+from diana.rules.loading import rules_from_bytes
 from diana.testing import FakeClock
 
 SECOND_US = 1_000_000

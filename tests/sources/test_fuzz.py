@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from diana import ConfigError, Policy, Request
-from diana.core.address import Proxies, address_from_text, network_from_spelling
-from diana.sources.rules import rules_from_bytes
+from diana.core.client_address import Proxies, address_from_text, network_from_spelling
+from diana.rules.loading import rules_from_bytes
 
 VALID = [
     b"""\

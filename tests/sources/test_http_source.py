@@ -10,7 +10,7 @@ import pytest
 from diana import ConfigError
 from diana.core.contracts import Revision
 from diana.core.errors import SourceError
-from diana.sources.places.http import HttpSource
+from diana.rules.backends.http import HttpSource
 from tests.servers.waiting import until
 from tests.servers.web import PATH, Fault, Visit, WebServer
 from tests.sources.documents import document
@@ -24,7 +24,7 @@ def web() -> Iterator[WebServer]:
 
 @pytest.fixture(autouse=True)
 def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("diana.sources.places.http.POLL_SECONDS", 0.02)
+    monkeypatch.setattr("diana.rules.backends.http.POLL_SECONDS", 0.02)
 
 
 def changes(source: HttpSource, known: Revision) -> Iterator[Revision]:
@@ -195,7 +195,7 @@ def test_a_bad_answer_is_an_error_soon(
     known = source.load()
     web.fault = fault
     if "2 s" in said:
-        monkeypatch.setattr("diana.sources.places.http.TIMEOUT_SECONDS", 2.0)
+        monkeypatch.setattr("diana.rules.backends.http.TIMEOUT_SECONDS", 2.0)
     for ask in (source.load, lambda: next(changes(source, known))):
         with pytest.raises(SourceError, match=said) as caught:
             ask()

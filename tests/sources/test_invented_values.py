@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from diana.core.policy import Warning
-from diana.sources.rules import rules_from_bytes
+from diana.rules.loading import rules_from_bytes
 
 HEADER = "{actor: header X-Api-Key, unit: minute, rpu: 3}"
 SAID = (

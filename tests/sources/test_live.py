@@ -11,7 +11,7 @@ import pytest
 
 from diana import ConfigError, Guard
 from diana.core.errors import SourceError
-from diana.sources.places.atomic_write import write_atomically
+from diana.rules.backends.atomic_file import write_atomically
 from tests.servers.ports import free_port
 from tests.servers.waiting import until
 from tests.servers.web import Visit, WebServer
@@ -23,8 +23,8 @@ WRONG = b"url: /\nrules:\n  - {unit: day, rpu: none}\n"
 
 @pytest.fixture(autouse=True)
 def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("diana.sources.places.http.POLL_SECONDS", 0.05)
-    monkeypatch.setattr("diana.sources.places.file.POLL_SECONDS", 0.05)
+    monkeypatch.setattr("diana.rules.backends.http.POLL_SECONDS", 0.05)
+    monkeypatch.setattr("diana.rules.backends.file.POLL_SECONDS", 0.05)
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from diana import ConfigError, Guard
-from diana.sources.following.local_copy import LocalCopy
+from diana.rules.watch.local_copy import LocalCopy
 from tests.servers.waiting import until
 from tests.servers.web import WebServer
 from tests.sources.documents import ANY, document, local_file
@@ -17,7 +17,7 @@ from tests.sources.documents import ANY, document, local_file
 
 @pytest.fixture(autouse=True)
 def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("diana.sources.places.http.POLL_SECONDS", 0.05)
+    monkeypatch.setattr("diana.rules.backends.http.POLL_SECONDS", 0.05)
 
 
 @pytest.fixture
@@ -152,7 +152,7 @@ def test_a_copy_that_cannot_be_written_hinders_nobody(web: WebServer, tmp_path: 
 def test_a_copy_that_could_not_be_written_is_written_when_it_can_be(
     web: WebServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("diana.sources.following.local_copy.RETRY_SECONDS", 0.05)
+    monkeypatch.setattr("diana.rules.watch.local_copy.RETRY_SECONDS", 0.05)
     kept = tmp_path / "later" / "kept.yaml"
     guard = Guard.from_file(local_file(tmp_path, f"{{url: '{web.url}', keep: {kept}}}"))
     until(lambda: guard.problems, "it is told")

@@ -97,7 +97,7 @@ def test_dead_in_the_middle_of_a_watch_and_back_with_nothing(
 def test_what_changed_while_the_line_was_cut_is_read_after_the_reconnection(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("diana.sources.places.redis.POLL_SECONDS", 3_600)
+    monkeypatch.setattr("diana.rules.backends.redis.POLL_SECONDS", 3_600)
     with FaultProxy(server.port) as proxy:
         guard = started(local_file(tmp_path, proxy.url))
         assert limit(guard) == 7

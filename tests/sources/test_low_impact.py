@@ -13,11 +13,11 @@ from threading import Thread
 import pytest
 
 from diana import Guard
-from diana.sources.document.yaml_tree import free_gradually
-from diana.sources.following import low_impact as low_impact_module
-from diana.sources.following.low_impact import low_impact, may_tune_process
-from diana.sources.places.atomic_write import write_atomically
-from diana.sources.rules import rules_from_bytes
+from diana.rules.backends.atomic_file import write_atomically
+from diana.rules.document.yaml_tree import free_gradually
+from diana.rules.loading import rules_from_bytes
+from diana.rules.watch import swap_without_gc as low_impact_module
+from diana.rules.watch.swap_without_gc import low_impact, may_tune_process
 from tests.servers.waiting import until
 from tests.sources.documents import document
 
@@ -43,7 +43,7 @@ def test_a_library_leaves_the_process_alone(
     names = [(gc, name) for name in ("disable", "enable", "freeze", "unfreeze", "collect")]
     for module, name in [*names, (sys, "setswitchinterval")]:
         monkeypatch.setattr(module, name, lambda *_, name=name: touched.append(name))
-    monkeypatch.setattr("diana.sources.places.file.POLL_SECONDS", 0.05)
+    monkeypatch.setattr("diana.rules.backends.file.POLL_SECONDS", 0.05)
     file = tmp_path / "rules.yaml"
     file.write_bytes(document(1))
     guard = Guard.from_file(file)

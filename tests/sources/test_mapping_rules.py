@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from diana import AsyncGuard, ConfigError, Guard, Policy, Request, load_rules
-from diana.sources.rules import rules_from_bytes
+from diana.rules.loading import rules_from_bytes
 from diana.testing import FakeClock
 
 FILE = """\

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from diana import ConfigError, load_rules
-from diana.sources.rules import rules_from_bytes
+from diana.rules.loading import rules_from_bytes
 
 Told = list[tuple[int, int, str | None, str]]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from diana import ConfigError, load_rules
-from diana.sources.document.difference import difference
-from diana.sources.rules import rules_from_bytes, rules_from_remote
+from diana.rules.document.difference import difference
+from diana.rules.loading import rules_from_bytes, rules_from_remote
 
 HEAD = "limits:\n- url: /\n  rules:\n  - actor: account\n    unit: minute\n"
 

@@ -12,8 +12,8 @@ import redis
 
 from diana import ConfigError, Guard
 from diana.core.errors import SourceError
-from diana.sources import open_source
-from diana.sources.places.redis import RedisSource
+from diana.rules import open_source
+from diana.rules.backends.redis import RedisSource
 from tests.servers.ports import free_port
 from tests.servers.programs import PROGRAMS, REDIS_7
 from tests.servers.proxy import FaultProxy
@@ -73,7 +73,7 @@ def listeners(server: Server) -> int:
 
 
 def test_publishing_announces(url: str, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("diana.sources.places.redis.POLL_SECONDS", 3_600)
+    monkeypatch.setattr("diana.rules.backends.redis.POLL_SECONDS", 3_600)
     editor = open_source(url)
     assert isinstance(editor, RedisSource)
     with Watched(url) as watched:
@@ -90,7 +90,7 @@ def test_publishing_announces(url: str, server: Server, monkeypatch: pytest.Monk
 def test_a_key_set_by_hand_is_seen_too(
     url: str, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("diana.sources.places.redis.POLL_SECONDS", 0.5)
+    monkeypatch.setattr("diana.rules.backends.redis.POLL_SECONDS", 0.5)
     with Watched(url) as watched:
         until(lambda: listeners(server), "it listens")
         server.ask("SET", KEY, document(2))
@@ -159,7 +159,7 @@ def test_a_line_that_is_cut_is_an_error_at_once(url: str, server: Server) -> Non
 def test_a_line_that_is_dead_is_found_out(
     redis7: Server, proxy: FaultProxy, fault: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("diana.sources.places.redis.POLL_SECONDS", 3_600)
+    monkeypatch.setattr("diana.rules.backends.redis.POLL_SECONDS", 3_600)
     redis7.ask("SET", KEY, document(1))
     with Watched(proxy.url) as watched:
         until(lambda: listeners(redis7), "it listens")
@@ -249,7 +249,7 @@ def test_by_a_socket(redis7: Server) -> None:
 def test_who_may_not_listen_looks_and_is_told_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("diana.sources.places.redis.POLL_UNSUBSCRIBED_SECONDS", 0.1)
+    monkeypatch.setattr("diana.rules.backends.redis.POLL_UNSUBSCRIBED_SECONDS", 0.1)
     caplog.set_level(logging.WARNING, "diana")
     with Server(REDIS_7) as server:
         server.ask("SET", KEY, document(1))

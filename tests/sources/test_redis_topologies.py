@@ -13,9 +13,8 @@ from click.testing import CliRunner, Result
 from diana import ConfigError, Guard
 from diana.cli.main import diana
 from diana.core.errors import SourceError
-from diana.sources import check_source
-from diana.sources.places.redis import RedisSource
-from diana.sources.places.redis_client import KeyClient, key_address_from_url
+from diana.rules import check_source
+from diana.rules.backends.redis import KeyClient, RedisSource, key_address_from_url
 from tests.servers.certificates import Certificates
 from tests.servers.cluster import Cluster
 from tests.servers.ports import HOST, free_port
@@ -72,7 +71,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
         "redis_client.ONE_OF_SEVERAL_SECONDS",
         "redis.REPLY_SECONDS",
     ):
-        monkeypatch.setattr(f"diana.sources.places.{name}", 20.0)
+        monkeypatch.setattr(f"diana.rules.backends.{name}", 20.0)
 
 
 @pytest.fixture(params=["sentinels", "cluster"])
@@ -149,7 +148,7 @@ def test_a_fail_over_is_followed() -> None:
 
 def test_a_former_master_that_lives_on_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     """A fail-over closes its connections as a rule; a source that found it again would never hear of a change."""
-    monkeypatch.setattr("diana.sources.places.redis.POLL_SECONDS", 3_600)
+    monkeypatch.setattr("diana.rules.backends.redis.POLL_SECONDS", 3_600)
     with SentinelGroup() as group:
         place = in_sentinels(group)
         place.put(b"before")

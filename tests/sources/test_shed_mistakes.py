@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from diana import ConfigError, Guard, Policy, Request
-from diana.core.shed import Level
-from diana.sources.document.shed_difference import shed_difference
-from diana.sources.rules import rules_from_bytes, rules_from_remote
+from diana.core.shed_settings import Level
+from diana.rules.document.difference import shed_difference
+from diana.rules.loading import rules_from_bytes, rules_from_remote
 from tests.servers.waiting import until
 
 LIMITS = "limits: [{url: /, rules: [{unit: hour, rpu: 9}]}]"

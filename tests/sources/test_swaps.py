@@ -15,11 +15,11 @@ from typing import Self
 import pytest
 
 from diana import AsyncGuard, Guard, Request
-from diana.sources import open_source
-from diana.sources.places.atomic_write import write_atomically
-from diana.sources.places.etcd import EtcdSource
-from diana.sources.places.redis import RedisSource
-from diana.sources.places.zookeeper import ZooKeeperSource
+from diana.rules import open_source
+from diana.rules.backends.atomic_file import write_atomically
+from diana.rules.backends.etcd import EtcdSource
+from diana.rules.backends.redis import RedisSource
+from diana.rules.backends.zookeeper import ZooKeeperSource
 from tests.servers.etcd import Etcd
 from tests.servers.programs import REDIS_7, VALKEY_9
 from tests.servers.server import Server

@@ -17,8 +17,8 @@ from kazoo.security import make_digest_acl
 
 from diana import Guard
 from diana.core.errors import ConfigError, SourceError
-from diana.sources import check_source
-from diana.sources.places.zookeeper import ZooKeeperSource
+from diana.rules import check_source
+from diana.rules.backends.zookeeper import ZooKeeperSource
 from tests.servers.ports import HOST, free_port
 from tests.servers.proxy import FaultProxy
 from tests.servers.waiting import until
@@ -70,20 +70,20 @@ def path(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def brisk(patient: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where an answer is waited for in vain."""
-    monkeypatch.setattr("diana.sources.places.zookeeper_session.ANSWER_SECONDS", 1.0)
+    monkeypatch.setattr("diana.rules.backends.zookeeper.ANSWER_SECONDS", 1.0)
 
 
 @pytest.fixture
 def steady(patient: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where one server's answer is waited for in vain, and the other's is not."""
-    monkeypatch.setattr("diana.sources.places.zookeeper_session.ANSWER_SECONDS", 4.0)
+    monkeypatch.setattr("diana.rules.backends.zookeeper.ANSWER_SECONDS", 4.0)
 
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where it does not matter how long a silence is."""
-    monkeypatch.setattr("diana.sources.places.zookeeper.SILENCE_SECONDS", 0.2)
-    monkeypatch.setattr("diana.sources.places.servers.RELOAD_SECONDS", 0.1)
+    monkeypatch.setattr("diana.rules.backends.zookeeper.SILENCE_SECONDS", 0.2)
+    monkeypatch.setattr("diana.rules.backends.server_list.RELOAD_SECONDS", 0.1)
 
 
 def opened(server: ZooKeeper, path: str, options: str = "") -> ZooKeeperSource:

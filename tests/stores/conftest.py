@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from diana.stores.memory import in_c, in_python
-from diana.stores.native import kernels
-from diana.stores.shared.store import SharedStore
+from diana.stores.c_kernels import kernels
+from diana.stores.memory import c_store as in_c
+from diana.stores.memory import python_store as in_python
+from diana.stores.zone.store import SharedStore
 from tests.servers.server import Server
 from tests.stores.redis.counting import opened
 from tests.stores.shared.zones import zone_name

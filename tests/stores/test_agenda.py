@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from diana.stores.agenda import NO_TIME, SLOT_BITS, ExpiryQueue
+from diana.stores.memory.eviction import NO_TIME, SLOT_BITS, ExpiryQueue
 
 SLOT = 1 << SLOT_BITS
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from diana.stores.clock import READINGS, epoch_offset_us
+from diana.runtime.clock import READINGS, epoch_offset_us
 from diana.testing import FakeClock
 
 AHEAD_US = 1_800_000_000_000_000

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from diana import Guard, Limiter, Request
-from diana.sources.rules import rules_from_bytes
+from diana.rules.loading import rules_from_bytes
 from diana.stores.memory import MemoryStore
 from diana.testing import FakeClock
 from tests.servers.server import Server

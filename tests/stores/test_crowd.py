@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from diana.stores.crowd import KeyCountIndex
+from diana.stores.memory.eviction import KeyCountIndex
 
 
 @settings(max_examples=300, deadline=None, derandomize=True)

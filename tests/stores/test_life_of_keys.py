@@ -11,12 +11,12 @@ import pytest
 from diana import Limiter
 from diana.core.charge import Charge
 from diana.core.contracts import Store
+from diana.core.counter import CounterSpec, meter_from_limit
 from diana.core.limit import ConcurrencyLimit, Limit
-from diana.core.meter import CounterSpec, meter_from_limit
-from diana.core.plugins import algorithms
-from diana.stores.memory.in_python import PythonMemoryStore as InPython
-from diana.stores.native import kernels
-from diana.stores.shared.store import SharedStore
+from diana.runtime.entry_points import algorithms
+from diana.stores.c_kernels import kernels
+from diana.stores.memory.python_store import PythonMemoryStore as InPython
+from diana.stores.zone.store import SharedStore
 from diana.testing import FakeClock
 from tests.stores.shared.zones import zone_name
 
@@ -34,7 +34,7 @@ def store(request: pytest.FixtureRequest) -> Iterator[Store]:
         if request.param == "memory in Python":
             yield InPython()
         elif request.param == "memory in C":
-            from diana.stores.memory.in_c import CMemoryStore
+            from diana.stores.memory.c_store import CMemoryStore
 
             yield CMemoryStore()
         else:

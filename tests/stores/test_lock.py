@@ -10,13 +10,13 @@ import pytest
 
 from diana.core.charge import Charge
 from diana.core.contracts import Store
+from diana.core.counter import CounterSpec, meter_from_limit
 from diana.core.errors import ReentrancyError
 from diana.core.limit import Limit
-from diana.core.meter import CounterSpec, meter_from_limit
-from diana.core.plugins import algorithms
-from diana.stores.memory.in_python import PythonMemoryStore
-from diana.stores.shared.python_zone import PythonZone
-from diana.stores.shared.zone_file import SMALLEST_SIZE, open_zone_file
+from diana.runtime.entry_points import algorithms
+from diana.stores.memory.python_store import PythonMemoryStore
+from diana.stores.zone.python.python_zone import PythonZone
+from diana.stores.zone.zone_file import SMALLEST_SIZE, open_zone_file
 from diana.testing import FakeClock
 from tests.stores.shared.zones import zone_name
 

@@ -13,12 +13,12 @@ import pytest
 
 from diana import Limiter
 from diana.core.charge import Charge
+from diana.core.counter import meter_from_limit
 from diana.core.errors import KeyTypeError
 from diana.core.limit import Limit, uses_slots
-from diana.core.meter import meter_from_limit
-from diana.core.plugins import algorithms
+from diana.runtime.entry_points import algorithms
 from diana.stores.memory import MemoryStore, bounded_key
-from diana.stores.memory.in_python import PythonMemoryStore as InPython
+from diana.stores.memory.python_store import PythonMemoryStore as InPython
 from diana.testing import FakeClock, store_contract
 
 BEGIN_US = 1_700_000_000_000_000

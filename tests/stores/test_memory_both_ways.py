@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from diana.stores.native import SWITCH, kernels
+from diana.stores.c_kernels import SWITCH, kernels
 
 ROOT = Path(__file__).parents[2]
 TESTS = {

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from diana.core.charge import Charge
+from diana.core.counter import CounterSpec, meter_from_limit
 from diana.core.limit import Limit
-from diana.core.meter import CounterSpec, meter_from_limit
-from diana.core.plugins import algorithms
-from diana.stores.memory.in_python import PythonMemoryStore
+from diana.runtime.entry_points import algorithms
+from diana.stores.memory.python_store import PythonMemoryStore
 
 BEGIN_US = 1_700_000_000_000_000
 SECOND_US = 1_000_000

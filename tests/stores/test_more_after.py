@@ -8,8 +8,8 @@ import pytest
 
 from diana import Guard, Request
 from diana.core.charge import Charge
-from diana.middleware.answer import ResponseBuilder
-from diana.sources.rules import rules_from_bytes
+from diana.responses.denial_response import ResponseBuilder
+from diana.rules.loading import rules_from_bytes
 from diana.stores.memory import MemoryStore
 from diana.testing import FakeClock
 from tests.stores.redis.counting import BEGIN_US, SECOND_US, meter

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 import pytest
 
 from diana.core.charge import Charge
+from diana.core.counter import CounterSpec, meter_from_limit
 from diana.core.limit import Limit
-from diana.core.meter import CounterSpec, meter_from_limit
-from diana.core.plugins import algorithms
+from diana.runtime.entry_points import algorithms
 from diana.stores.memory import MemoryStore
-from diana.stores.shared.store import SharedStore
+from diana.stores.zone.store import SharedStore
 from tests.stores.shared.zones import zone_name
 
 HOUR_US = 3_600_000_000

@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from diana import ConfigError, Guard, Request
-from diana.sources.rules import rules_from_bytes
+from diana.rules.loading import rules_from_bytes
 from diana.telemetry.denial_log import LINES, MOST_RULES, PERIOD_SECONDS, DenialLog
 from diana.testing import FakeClock
 

@@ -12,11 +12,11 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from diana import Guard, Request
-from diana.core.shed import Level
-from diana.middleware.route import RouteLimit
-from diana.sources.rules import rules_from_bytes
+from diana.core.shed_settings import Level
+from diana.rules.loading import rules_from_bytes
 from diana.telemetry.prometheus import PrometheusObserver
 from diana.testing import FakeClock
+from diana.web.route_limit import RouteLimit
 from tests.servers.programs import REDIS_7
 from tests.servers.server import Server
 from tests.servers.waiting import until

@@ -1,4 +1,10 @@
-"""Who is asking? From the spelling in a rule to a function that gives a request's key."""
+"""Who is asking? From the spelling in a rule to a function that gives a request's key.
+
+`query sku as int`: `7`, `07`, `+7` and `7.0` are one value to an application that reads an integer, so they are one to the rule.
+
+A spelling that an application accepts and a rule does not is a way around the rule. So everything counts that either `int()` or pydantic
+(FastAPI) reads as an integer, and also a few spellings that both refuse: to count those costs nothing.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +13,17 @@ from collections.abc import Callable
 from difflib import get_close_matches
 from typing import NamedTuple, cast
 
-from diana.core.actor import Actor, Identity, RuleContext
+from diana.core.actor import (
+    Actor,
+    Identity,
+    RuleContext,
+    key_from_parts,
+    key_from_secret,
+    key_from_value,
+)
 from diana.core.errors import ConfigError, shown
-from diana.core.key import key_from_parts, key_from_secret, key_from_value
-from diana.core.plugins import entries, plugin
 from diana.core.request import Request
+from diana.runtime.entry_points import entries, plugin
 
 KeyOf = Callable[[Request], str | None]
 
@@ -115,3 +127,39 @@ def _unspaced(text: str) -> tuple[str, str]:
 def _spaced(kind: str, argument: str) -> str:
     actor = cast("Actor", plugin("actors", kind))
     return kind if actor.argument is None else f"{kind} {argument or actor.argument}"
+
+
+Conversion = Callable[[str | None], str | None]
+
+# `\d` includes the digits of other scripts, as in `int()`. pydantic removes leading zeros before it reads the sign: `0-7` is -7 to it.
+_INTEGER = re.compile(r"(?:\+?0[0_]*(?=-))?([+-]?)([\d_]*\d)(?:\.0+)?")
+
+
+def conversion_from_argument(argument: str) -> tuple[str, Conversion]:
+    """The name, and what to make of its value."""
+    name, separator, kind = argument.rpartition(" as ")
+    if separator and kind.strip().lower() == "int":
+        return name.strip(), _as_int
+    return argument, _as_it_is
+
+
+def _as_it_is(value: str | None) -> str | None:
+    return value
+
+
+def _as_int(value: str | None) -> str | None:
+    """The integer's shortest spelling; None if the value is not an integer, which is as good as missing.
+
+    Text operations only: `int()` refuses 4,301 digits, even if all but one are leading zeros, and pydantic does not.
+    """
+    found = None if value is None else _INTEGER.fullmatch(value.strip())
+    if found is None:
+        return None
+    sign, digits = found.groups()
+    digits = digits.replace("_", "")
+    if not digits.isascii():
+        digits = "".join(str(int(digit)) for digit in digits)
+    digits = digits.lstrip("0")
+    if not digits:
+        return "0"
+    return f"-{digits}" if sign == "-" else digits

@@ -1,4 +1,7 @@
-"""`account`, also written `actor`: what `identity: account:` says."""
+"""`account`, also written `actor`: what `identity: account:` says.
+
+`device`: what `identity: device:` says.
+"""
 
 from __future__ import annotations
 
@@ -16,4 +19,13 @@ account = Actor(
     same_everywhere=True,
     reads_path=False,
     kinds=frozenset({"account"}),
+)
+
+
+def _device(argument: str, surroundings: RuleContext) -> Identity:
+    return surroundings.device
+
+
+device = Actor(
+    _device, secret=True, same_everywhere=True, reads_path=False, kinds=frozenset({"device"})
 )

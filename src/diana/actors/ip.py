@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from diana.core.actor import Actor, Identity, RuleContext
-from diana.core.address import LONGEST, address_from_text, client_of_request
+from diana.core.client_address import LONGEST, address_from_text, client_of_request
 from diana.core.request import Request
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from diana.core.actor import Actor, Identity, RuleContext
-from diana.core.path import path_of_segments, segments_of_path
+from diana.core.path_readings import path_of_segments, segments_of_path
 
 
 def _identity(argument: str, surroundings: RuleContext) -> Identity:

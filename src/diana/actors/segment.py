@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from diana.actors.number import conversion_from_argument
+from diana.actors import conversion_from_argument
 from diana.core.actor import Actor, Identity, RuleContext
 from diana.core.errors import ConfigError
 

@@ -30,9 +30,9 @@ from typing import Any, NamedTuple
 from diana.core.contracts import Algorithm
 from diana.core.decision import NEVER, UNKNOWN
 from diana.core.duration import SECOND_US, micros_from_spelling
+from diana.core.entry_log import NO_LOG, NO_MOMENT, Log
 from diana.core.errors import ConfigError, shown
 from diana.core.limit import Limit
-from diana.core.log import NO_LOG, NO_MOMENT, Log
 
 MOST_PLACES = 100_000
 MOST_WAITING = 100

@@ -19,10 +19,10 @@ from typing import Any, NamedTuple
 
 from diana.algorithms import bucket
 from diana.core.contracts import Algorithm
-from diana.core.division import slowed
 from diana.core.duration import SECOND_US, micros_from_spelling
 from diana.core.errors import ConfigError, shown
 from diana.core.limit import LARGEST_RPU, Limit
+from diana.core.node_share import slowed
 
 
 class LeakyBucket:

@@ -19,9 +19,9 @@ from typing import Any
 from diana.core.contracts import Algorithm
 from diana.core.decision import NEVER
 from diana.core.duration import SECOND_US
+from diana.core.entry_log import NO_LOG, NO_MOMENT, Log
 from diana.core.errors import ConfigError
 from diana.core.limit import Limit
-from diana.core.log import NO_LOG, NO_MOMENT, Log
 
 MOST_ENTRIES = 100_000
 

@@ -17,9 +17,9 @@ from typing import Any
 
 from diana.algorithms import bucket
 from diana.core.contracts import Algorithm
-from diana.core.division import slowed
 from diana.core.errors import ConfigError, shown
 from diana.core.limit import LARGEST_RPU, Limit
+from diana.core.node_share import slowed
 
 
 class TokenBucket:

@@ -9,13 +9,12 @@ from typing import Any
 
 import click
 
-from diana.cli.connect import MISTAKE, WARNING, findings
+from diana.cli.check_connect import MISTAKE, WARNING, findings
 from diana.cli.output import echo_json, format_option, say, styled
 from diana.core.errors import ConfigError, SourceError
-from diana.sources.document.joined_files import SourceMap
-from diana.sources.document.yaml_tree import LARGEST_BYTES
-from diana.sources.places.file import FileSource
-from diana.sources.rules import is_status_written, rules_from_bytes
+from diana.rules.backends.file import FileSource
+from diana.rules.document.yaml_tree import LARGEST_BYTES, SourceMap
+from diana.rules.loading import is_status_written, rules_from_bytes
 
 FINE, MISTAKEN, UNREADABLE = 0, 1, 2
 STANDARD_INPUT = "standard input"

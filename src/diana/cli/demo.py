@@ -16,9 +16,9 @@ from diana.core.errors import ConfigError, StoreError
 from diana.core.request import Request
 from diana.core.verdict import Verdict
 from diana.guard import Guard
-from diana.middleware.answer import DenialResponse, ResponseBuilder
-from diana.middleware.identity import refuse_code
-from diana.middleware.wsgi import lines_from_fields
+from diana.responses.denial_response import DenialResponse, ResponseBuilder
+from diana.web.identity_callbacks import refuse_code
+from diana.wsgi import lines_from_fields
 
 TRY = """\
 Try:

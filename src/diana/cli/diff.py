@@ -6,8 +6,8 @@ import sys
 
 import click
 
-from diana.cli.centre import URL_HELP, json_of_difference, policy_at, say_difference
 from diana.cli.output import echo_json, format_option
+from diana.cli.rules_targets import URL_HELP, json_of_difference, policy_at, say_difference
 from diana.core.errors import ConfigError
 
 

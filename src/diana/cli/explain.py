@@ -11,21 +11,21 @@ from urllib.parse import urlsplit
 import click
 
 from diana.cli.output import Line, echo_json, format_option, say, styled
-from diana.core.address import ip_from_text
+from diana.core.client_address import ip_from_text
+from diana.core.counter import CounterSpec
 from diana.core.decision import Decision
-from diana.core.division import Share
 from diana.core.duration import SECOND_US
 from diana.core.errors import ConfigError
 from diana.core.limit import ConcurrencyLimit
-from diana.core.meter import CounterSpec
-from diana.core.path import PathReading, path_of_segments
+from diana.core.node_share import Share
+from diana.core.path_readings import PathReading, path_of_segments
 from diana.core.policy import Policy
 from diana.core.request import Request, printable
 from diana.core.rule import Rule
+from diana.engine.charge_builder import NO_IDENTITY
 from diana.guard import Guard
-from diana.judging.charging import NO_IDENTITY
-from diana.sources.document.methods import why_unknown
-from diana.sources.rules import load_rules
+from diana.rules.document.http_methods import why_unknown
+from diana.rules.loading import load_rules
 
 _METHOD = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 

@@ -10,7 +10,7 @@ import click
 
 from diana.cli.output import say_text
 from diana.core.errors import ConfigError, SourceError
-from diana.sources.following.live import LiveRules
+from diana.rules.watch.live_rules import LiveRules
 
 
 @click.group()
@@ -41,7 +41,7 @@ def nginx(file: str, folder: Path, store: str | None, memory: str) -> None:
 
     nginx asks the same scripts on the same counters of the store as every node. What it could not obey to the letter is refused.
     """
-    from diana.nginx.exporting import export_nginx
+    from diana.nginx.exporter import export_nginx
 
     logging.getLogger("diana").addHandler(logging.NullHandler())
     try:
@@ -62,7 +62,7 @@ def nginx(file: str, folder: Path, store: str | None, memory: str) -> None:
 
 
 def _checked_memory(size: str) -> str:
-    from diana.nginx.exporting import checked_memory
+    from diana.nginx.exporter import checked_memory
 
     try:
         return checked_memory(size)

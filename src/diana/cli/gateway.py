@@ -17,12 +17,12 @@ from diana.cli.output import say, say_text
 from diana.core.contracts import Observer
 from diana.core.duration import micros_from_spelling
 from diana.core.errors import ConfigError, SourceError, StoreError
-from diana.core.filter import GatewayWorkers
+from diana.core.filter_settings import GatewayWorkers
 from diana.core.policy import Policy, Settings
 from diana.core.rule import Rule
 from diana.guard import AsyncGuard
-from diana.sources import is_url
-from diana.sources.rules import load_rules
+from diana.rules import is_url
+from diana.rules.loading import load_rules
 from diana.telemetry.denial_log import CLIENTS
 
 HEADERS = {"account": "header X-Account-Id", "device": "header X-Device-Id"}
@@ -187,8 +187,9 @@ def gateway(
     if upstream is None and not sample:
         raise click.UsageError("write --upstream URL, such as http://127.0.0.1:9000, or --sample")
     try:
-        from diana.gateway import running, server
-        from diana.gateway import sample as shipped
+        from diana.gateway import app as running
+        from diana.gateway import sample_app as shipped
+        from diana.gateway import server
         from diana.gateway.supervisor import Supervisor
     except ModuleNotFoundError as missing:
         raise click.ClickException(
@@ -276,7 +277,7 @@ def _written_local_store(rules: str) -> str:
 
 
 def _remove_zone(name: str) -> None:
-    from diana.stores.shared.zone_file import remove_zone_file
+    from diana.stores.zone.zone_file import remove_zone_file
 
     with suppress(ConfigError, StoreError):
         remove_zone_file(name)

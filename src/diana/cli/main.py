@@ -26,7 +26,7 @@ from diana.cli.shed import shed
 from diana.cli.watch import watch
 from diana.cli.zone import zone
 from diana.core.plain_text import plain
-from diana.stores.native import description
+from diana.stores.c_kernels import description
 
 EXTRAS = {
     "aiohttp": "gateway",

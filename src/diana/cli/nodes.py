@@ -7,9 +7,9 @@ import click
 from diana.cli.output import echo_json, format_option, say
 from diana.cli.store_argument import store_url
 from diana.core.errors import ConfigError
-from diana.sources.places.address import shown_url
-from diana.stores.redis.protocol.failures import Failure
-from diana.stores.redis.url import NAMESPACE, address_from_url
+from diana.redis_client.redis_url import NAMESPACE, address_from_url
+from diana.redis_client.reply_errors import Failure
+from diana.rules.backends.server_list import shown_url
 
 
 @click.command()
@@ -26,7 +26,7 @@ def nodes(url: str | None, namespace: str | None, form: str) -> None:
     URL is such as redis://localhost:6379; without it, DIANA_STORE says. A node is a process, or all processes of a machine that share a
     zone; its heartbeat comes once a second, and after five seconds without one it is gone.
     """
-    from diana.stores.redis.background.membership import nodes_of_store
+    from diana.stores.redis.maintenance.heartbeat import nodes_of_store
 
     store = store_url(url)
     try:

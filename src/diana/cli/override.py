@@ -7,13 +7,13 @@ from time import time
 
 import click
 
-from diana.cli.counters import Asked, Counter, counter_arguments, opened_counter
-from diana.cli.known_rule import terms_of_override
+from diana.cli.found_rule import terms_of_override
 from diana.cli.output import say
+from diana.cli.store_admin import Asked, Counter, counter_arguments, opened_counter
 from diana.core.duration import micros_from_spelling
 from diana.core.errors import ConfigError
 from diana.core.limit import LARGEST_RPU
-from diana.core.terms import Override, cost_never_passes
+from diana.core.limit_adjustments import Override, cost_never_passes
 
 
 @click.command()

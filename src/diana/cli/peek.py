@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import click
 
-from diana.cli.counters import Asked, Counter, counter_arguments, opened_counter
-from diana.cli.output import echo_json, format_option, say
-from diana.cli.standing import (
+from diana.cli.key_status import (
     Standing,
     Standings,
     assumptions,
@@ -15,6 +13,8 @@ from diana.cli.standing import (
     standings,
     words_of_look,
 )
+from diana.cli.output import echo_json, format_option, say
+from diana.cli.store_admin import Asked, Counter, counter_arguments, opened_counter
 from diana.core.decision import UNKNOWN
 
 

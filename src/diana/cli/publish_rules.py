@@ -9,7 +9,7 @@ import click
 
 from diana.cli.output import say
 from diana.core.errors import ConfigError, SourceError
-from diana.sources.following.live import LiveRules
+from diana.rules.watch.live_rules import LiveRules
 
 
 @click.command(name="publish-rules")
@@ -24,7 +24,7 @@ def publish_rules(file: str, store: str | None, once: bool) -> None:
     """
     import redis
 
-    from diana.nginx.publishing import LOOK_SECONDS, RulesPublisher
+    from diana.nginx.rules_publisher import LOOK_SECONDS, RulesPublisher
 
     try:
         live = LiveRules(file)

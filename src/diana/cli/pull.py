@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from diana.cli.centre import URL_HELP, opened
 from diana.cli.output import say_document
+from diana.cli.rules_targets import URL_HELP, opened
 
 
 @click.command(epilog=f"URL: {URL_HELP}.")

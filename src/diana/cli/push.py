@@ -6,7 +6,8 @@ from pathlib import Path
 
 import click
 
-from diana.cli.centre import (
+from diana.cli.output import say, styled
+from diana.cli.rules_targets import (
     URL_HELP,
     count_of,
     editable,
@@ -19,10 +20,9 @@ from diana.cli.centre import (
     there_now,
     version_of,
 )
-from diana.cli.output import say, styled
 from diana.core.errors import ConfigError
 from diana.core.plain_text import plain
-from diana.sources.rules import rules_from_remote
+from diana.rules.loading import rules_from_remote
 
 
 @click.command(epilog=f"URL: {URL_HELP}.")

@@ -7,29 +7,29 @@ from typing import Any
 
 import click
 
-from diana.cli.counters import Look
-from diana.cli.known_rule import KnownRule, Terms, rule_from_store
-from diana.core.match import HERE
+from diana.cli.found_rule import KnownRule, Terms, rule_from_store
+from diana.cli.store_admin import Look
+from diana.core.limit_adjustments import Override
+from diana.core.matched_rules import HERE
 from diana.core.plain_text import plain
-from diana.core.terms import Override
-from diana.sources.places.address import shown_url
-from diana.stores.redis.background.overrides import (
+from diana.redis_client.handshake import CONNECT_SECONDS
+from diana.redis_client.redis_url import NAMESPACE, address_from_url
+from diana.redis_client.reply_errors import Failure
+from diana.redis_client.time_budget import Budget
+from diana.redis_client.topology import every_server, find_server
+from diana.rules.backends.server_list import shown_url
+from diana.stores.redis.maintenance.overrides_refresh import (
     field_of,
     override_keys,
     override_of_text,
     write_forgotten,
     write_override,
 )
-from diana.stores.redis.background.publisher import limit_key, rule_key
-from diana.stores.redis.connection.budget import Budget
-from diana.stores.redis.connection.opening import CONNECT_SECONDS
-from diana.stores.redis.connection.topology import every_server, find_server
+from diana.stores.redis.maintenance.script_publisher import limit_key, rule_key
 from diana.stores.redis.protocol.commands import acquire, call_script, command
-from diana.stores.redis.protocol.failures import Failure
-from diana.stores.redis.protocol.script import scripts, wire_limit
+from diana.stores.redis.protocol.scripts import scripts, wire_limit
 from diana.stores.redis.protocol.server_clock import ServerClock
-from diana.stores.redis.protocol.wire import CounterEncoder
-from diana.stores.redis.url import NAMESPACE, address_from_url
+from diana.stores.redis.protocol.wire_format import CounterEncoder
 
 SCAN_SECONDS = 5.0
 AT_ONCE = 1_000

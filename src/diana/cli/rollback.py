@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import click
 
-from diana.cli.centre import (
+from diana.cli.output import say
+from diana.cli.rules_targets import (
     URL_HELP,
     count_of,
     editable,
@@ -17,9 +18,8 @@ from diana.cli.centre import (
     there_now,
     version_of,
 )
-from diana.cli.output import say
 from diana.core.plain_text import plain
-from diana.sources.rules import rules_from_remote
+from diana.rules.loading import rules_from_remote
 
 
 @click.command(epilog=f"URL: {URL_HELP}.")

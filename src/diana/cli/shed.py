@@ -10,10 +10,10 @@ import click
 
 from diana.cli.output import echo_json, echo_json_line, format_option, say, styled
 from diana.core.errors import ConfigError
-from diana.core.shed import ShedSettings
+from diana.core.shed_settings import ShedSettings
+from diana.rules.loading import load_rules
 from diana.shedding.gauge import GaugeState
-from diana.shedding.shedding import Shedding
-from diana.sources.rules import load_rules
+from diana.shedding.load_shedder import Shedding
 
 PAUSE_SECONDS = 1.0
 FIRST_SECONDS = 1.6

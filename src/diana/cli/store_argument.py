@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import click
 
-from diana.core.match import HERE
+from diana.core.matched_rules import HERE
 from diana.core.policy import Policy
 from diana.core.rule import Rule
 

@@ -10,19 +10,19 @@ from typing import Protocol
 
 import click
 
-from diana.cli.centre import (
+from diana.cli.output import echo_json_line, format_option, say, styled
+from diana.cli.rules_targets import (
     URL_HELP,
     count_of,
     forgotten_scheme,
     json_of_difference,
     say_difference,
 )
-from diana.cli.output import echo_json_line, format_option, say, styled
 from diana.cli.store_argument import ENVIRONMENT
 from diana.core.errors import ConfigError, SourceError
 from diana.core.policy import Policy
-from diana.sources.following.live import LiveRules
-from diana.sources.following.problems import Problem
+from diana.rules.watch.live_rules import LiveRules
+from diana.rules.watch.rules_health import Problem
 
 LOOK_SECONDS = 0.2
 

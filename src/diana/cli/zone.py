@@ -41,7 +41,7 @@ def zone(name: str, empty: bool, remove: bool, form: str) -> None:
 
 
 def _remove(name: str, form: str) -> None:
-    from diana.stores.shared.zone_file import remove_zone_file
+    from diana.stores.zone.zone_file import remove_zone_file
 
     remove_zone_file(name)
     if form == "json":
@@ -61,7 +61,7 @@ def _empty(name: str, form: str) -> None:
 
 
 def _show(name: str, form: str) -> None:
-    from diana.stores.shared.zone_file import spelling_from_size
+    from diana.stores.zone.zone_file import spelling_from_size
 
     store = open_zone(name)
     header, counts = store.file.header, store.counts()

@@ -6,10 +6,10 @@ from typing import Any
 
 import click
 
-from diana.cli.counters import Look
-from diana.cli.known_rule import KnownRule, Terms
-from diana.core.meter import CounterSpec, countable
-from diana.core.terms import Override
+from diana.cli.found_rule import KnownRule, Terms
+from diana.cli.store_admin import Look
+from diana.core.counter import CounterSpec, countable
+from diana.core.limit_adjustments import Override
 
 NO_RULES = "a zone holds counts and no limits; add --rules FILE, the rules file of the processes that use it"
 
@@ -52,8 +52,8 @@ class ZoneCounters:
 
 def open_zone(name: str) -> Any:
     """Only one that exists: looking makes none, and a zone of the other kind is read as what it is."""
-    from diana.stores.shared.store import SharedStore
-    from diana.stores.shared.zone_file import header_of_zone
+    from diana.stores.zone.store import SharedStore
+    from diana.stores.zone.zone_file import header_of_zone
 
     header = header_of_zone(name)
     if header.kind == "replays":

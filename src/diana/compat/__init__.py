@@ -4,12 +4,10 @@ For a move in two steps: first the import line, then, when nothing is left of th
 docs/coming-from has a page each, with what differs and why.
 """
 
-from diana.compat.funnel import Funnel
-from diana.compat.lua_bucket import LuaBucket
+from diana.compat.alibaba_sentinel import rate_limiter_controller, warm_up_controller
+from diana.compat.common_recipes import Funnel, LuaBucket, is_action_allowed, is_below
 from diana.compat.redis_cell import athrottle, throttle
-from diana.compat.redis_counters import is_action_allowed, is_below
 from diana.compat.redisson import OVERALL, PER_CLIENT, RRateLimiter
-from diana.compat.sentinel import rate_limiter_controller, warm_up_controller
 from diana.compat.spring import RequestRateLimiter
 
 __all__ = [

@@ -11,7 +11,7 @@ if it passed, or never can), and after how many it is as if nobody had asked.
 
 from __future__ import annotations
 
-from diana.compat.limiters import AnyStore, async_limiter_on, limiter_on, whole
+from diana.compat.cached_limiters import AnyStore, async_limiter_on, limiter_on, whole
 from diana.core.contracts import Clock
 from diana.core.decision import Decision
 

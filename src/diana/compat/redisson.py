@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from secrets import token_hex
 
-from diana.compat.limiters import AnyStore, limiter_on, whole
+from diana.compat.cached_limiters import AnyStore, limiter_on, whole
 from diana.core.contracts import Clock
 from diana.core.errors import ConfigError
 from diana.limiter import Limiter

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from diana.compat.limiters import AnyStore, whole
+from diana.compat.cached_limiters import AnyStore, whole
 from diana.core.contracts import Clock
 from diana.core.errors import ConfigError
 from diana.limiter import Limiter

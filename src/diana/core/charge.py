@@ -1,14 +1,20 @@
-"""What is asked of a store: this much, to this key, under this limit."""
+"""What is asked of a store: this much, to this key, under this limit.
+
+All or nothing, in one place: what several charges come to, and which states are to be written.
+
+Every store that holds states calls this between reading and writing; what the script does inside a Redis server is tested against it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from diana.core.contracts import State
+from diana.core.counter import CounterSpec
 from diana.core.decision import Decision
 from diana.core.errors import CostError
 from diana.core.limit import uses_slots
-from diana.core.meter import CounterSpec
 
 ONE = 1
 """`cost is ONE` tells the ordinary cost from True and 1.0 in one step."""
@@ -40,3 +46,38 @@ def checked_cost(cost: int) -> int:
     if cost.__class__ is not int or not 0 <= cost < WHOLE:
         raise CostError(cost)
     return cost
+
+
+_new = tuple.__new__
+
+
+def decide_all_or_nothing(
+    charges: Charges, states: Sequence[State | None], now: int
+) -> tuple[list[Decision], list[State | None]]:
+    """The decisions, and for each charge the state to be written (None: leave what is there).
+
+    If all pass, all are charged. If one denies, none is, and a passing one beside it shows what it has without the charge. Written
+    are then only denied states that were stamped anew because the clock was set back. A cost of 0 writes nothing.
+    """
+    decisions: list[Decision] = []
+    after: list[State | None] = []
+    allowed = True
+    found = iter(states)
+    for meter, key, cost in charges:
+        if cost is not ONE:
+            checked_cost(cost)
+        state = next(found)
+        params = meter.params
+        next_state, outcome = meter.decide(state, params, cost, now)
+        if not outcome[0]:
+            allowed = False
+        decisions.append(_new(Decision, (outcome, params.limit, key, cost, now, False)))
+        after.append(next_state if cost and next_state is not state else None)
+    if not allowed:
+        for place, (meter, _, _) in enumerate(charges):
+            decision = decisions[place]
+            if decision:
+                outcome = meter.decide(states[place], meter.params, 0, now)[1]
+                decisions[place] = decision._replace(outcome=outcome)
+                after[place] = None
+    return decisions, after

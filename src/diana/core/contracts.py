@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
-from diana.core.log import Log
+from diana.core.entry_log import Log
 
 if TYPE_CHECKING:
     from diana.core.charge import Charges
+    from diana.core.counter import CounterSpec
     from diana.core.decision import Decision
     from diana.core.limit import Limit
-    from diana.core.meter import CounterSpec
     from diana.core.request import Request
     from diana.core.verdict import Verdict
 
@@ -259,9 +259,9 @@ class FleetStore(Protocol):
     overrides: Any
     """The overrides that stand in it, as this node knows them."""
     shares: Any
-    """What this node gets of a limit that is divided, as its heartbeat tells: a `diana.core.division.Shares`."""
+    """What this node gets of a limit that is divided, as its heartbeat tells: a `diana.core.node_share.Shares`."""
     arrivals: Any
-    """How often keys are asked for in the fleet, as its heartbeat tells: a `diana.stores.arrivals.Arrivals`."""
+    """How often keys are asked for in the fleet, as its heartbeat tells: a `diana.stores.arrival_rates.Arrivals`."""
     leased: Store
     """Its side for permits that are leased; without one, they are asked for one by one."""
 

@@ -8,22 +8,27 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from diana.core.actor import CODE
-from diana.core.address import Proxies
+from diana.core.client_address import Proxies
 from diana.core.errors import ConfigError, shown
-from diana.core.filter import FilterSettings
-from diana.core.lease import LeaseTerms
+from diana.core.filter_settings import FilterSettings
 from diana.core.limit import uses_slots
-from diana.core.match import MatchedRules
-from diana.core.mount import Readings, readings_under_mounts
-from diana.core.path import PathReading, path_of_segments, readings_of_path, words_of_path
+from diana.core.limit_adjustments import Functions, skip_reason
+from diana.core.matched_rules import MatchedRules
+from diana.core.path_readings import (
+    PathReading,
+    Readings,
+    path_of_segments,
+    readings_of_path,
+    readings_under_mounts,
+    words_of_path,
+)
 from diana.core.request import Request, printable
 from diana.core.rule import Body, FilePosition, Rule
-from diana.core.rule_facts import add_facts
 from diana.core.rule_names import labelled, rule_named
-from diana.core.shed import ShedSettings
-from diana.core.terms import Functions, skip_reason
-from diana.core.tree import SegmentTree
-from diana.core.url import Url
+from diana.core.rule_summary import add_facts
+from diana.core.settings import LeaseTerms
+from diana.core.shed_settings import ShedSettings
+from diana.core.url_pattern import SegmentTree, Url
 
 LONGEST_REMEMBERED = 256
 """Paths up to this length are matched once; a client that invents paths pays for it, not the others."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import unquote_plus
 
 from diana.core.errors import ConfigError, shown
-from diana.core.path import PathReading, segments_of_path
+from diana.core.path_readings import PathReading, segments_of_path
 
 if TYPE_CHECKING:
     from diana.core.contracts import Observer

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from diana.core.actor import KINDS
+from diana.core.allow_lists import AllowList
+from diana.core.counter import CounterSpec
 from diana.core.errors import ConfigError
-from diana.core.meter import CounterSpec
+from diana.core.limit_adjustments import Functions, Tiers
 from diana.core.request import Request
-from diana.core.roster import AllowList
-from diana.core.terms import Functions, Tiers
-from diana.core.url import Url
+from diana.core.url_pattern import Url
 
 
 class FilePosition(NamedTuple):

@@ -10,10 +10,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 
+from diana.core.counter import AT_ONCE, CounterSpec, unescaped
 from diana.core.duration import spelling_from_micros
 from diana.core.errors import ConfigError, shown
 from diana.core.limit import ConcurrencyLimit
-from diana.core.meter import AT_ONCE, CounterSpec, unescaped
 from diana.core.rule import Rule
 
 FIELDS = ("unit", "url", "methods", "actor", "algo", "scope", "options")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from diana.core.errors import ConfigError, shown
-from diana.core.plugins import entries
+from diana.runtime.entry_points import entries
 
 _SERVER = re.compile(r"(?:[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}(?:/[0-9]*)?")
 _SCHEME = re.compile(r"([a-z][a-z0-9+]*):/{0,3}(.+)", re.IGNORECASE)

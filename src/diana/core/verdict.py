@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from diana.core.counter import CounterSpec
 from diana.core.decision import NEVER, UNKNOWN, Decision
-from diana.core.match import MatchedRules
-from diana.core.meter import CounterSpec
+from diana.core.matched_rules import MatchedRules
 from diana.core.request import Request, printable
 from diana.core.rule import Rule
-from diana.core.shed import Shed
+from diana.core.shed_settings import Shed
 
 FORBIDDEN = 403
 """The status for clients on a `deny` list."""

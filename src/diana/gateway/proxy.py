@@ -12,17 +12,17 @@ from urllib.parse import quote
 from aiohttp import ClientError, ClientResponse, ClientSession, ServerTimeoutError
 from yarl import URL
 
-from diana.core.address import Proxies
-from diana.gateway.bounds import DEFAULT, ClientLimits
-from diana.gateway.climbing import escapes_prefix
-from diana.gateway.exchange import DisconnectWatch, Incomplete, Upload
-from diana.gateway.headers import RequestLines, response_lines
-from diana.gateway.heads import CLIMBS, FRAGMENT, NO_PATH
-from diana.gateway.problem import ErrorResponse, answer, problem
+from diana.asgi import Receive, Scope, Send
+from diana.core.client_address import Proxies
+from diana.gateway.client_limits import DEFAULT, ClientLimits
+from diana.gateway.error_response import ErrorResponse, answer, problem
+from diana.gateway.forwarding_headers import RequestLines, response_lines
+from diana.gateway.head_validation import CLIMBS, FRAGMENT, NO_PATH
+from diana.gateway.path_traversal import escapes_prefix
+from diana.gateway.upload_body import DisconnectWatch, Incomplete, Upload
 from diana.gateway.upstream import Upstream
-from diana.gateway.websocket import relay
-from diana.middleware.answer import Fields
-from diana.middleware.asgi import Receive, Scope, Send
+from diana.gateway.websocket_relay import relay
+from diana.responses.denial_response import Fields
 
 UNREACHABLE = problem(502, "The service behind this gateway cannot be reached.")
 BROKEN = problem(502, "The service behind this gateway gave no answer that can be passed on.")

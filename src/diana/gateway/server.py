@@ -14,13 +14,12 @@ from typing import Any
 
 from uvicorn import Config, Server
 
+from diana.asgi import App
 from diana.core.errors import ConfigError
-from diana.gateway.bounds import DEFAULT, ClientLimits
-from diana.gateway.client_socket import ClientSocket
-from diana.gateway.connection import ClientConnection
-from diana.gateway.connection_limit import ConnectionLimit, most_connections
+from diana.gateway.client_limits import DEFAULT, ClientLimits, ConnectionLimit, most_connections
+from diana.gateway.http_protocol import ClientConnection
 from diana.gateway.proxy import UpstreamLost
-from diana.middleware.asgi import App
+from diana.gateway.websocket_protocol import ClientSocket
 
 KEEP_ALIVE_SECONDS = 75
 

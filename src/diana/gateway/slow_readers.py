@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from diana.gateway.bounds import ClientLimits
+from diana.gateway.client_limits import ClientLimits
 
 
 class UnsentWatch:

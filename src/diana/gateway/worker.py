@@ -13,7 +13,7 @@ import sys
 import threading
 
 from diana.core.errors import ConfigError, SourceError, StoreError
-from diana.gateway.running import GatewayOptions, run_worker
+from diana.gateway.app import GatewayOptions, run_worker
 
 MOST_AT_ONCE = 4_096
 """Bytes that a pipe takes whole: lines of several workers do not mix."""

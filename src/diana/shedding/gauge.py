@@ -1,20 +1,69 @@
-"""One factor of the rules file as it is now: sampled, smoothed, at a level."""
+"""One factor of the rules file as it is now: sampled, smoothed, at a level.
+
+Which level holds: reached at its `above`, left only clearly below it.
+
+value
+ 90 ┤        ╭──╮                level 2 is reached at 90
+ 85 ┤───────╱────╲─────────      … and left at 85
+ 80 ┤    ╭─╯      ╰╮             level 1 is reached at 80
+ 75 ┤───╱──────────╲───────      … and left at 75
+    └─0─┴─1─┴─2──┴─1─┴─0──▶ time
+
+Exponential smoothing by time, not by number of samples: a thread that was late counts its sample for as long as it was away.
+"""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from functools import partial
-from math import isfinite
+from math import exp, isfinite
 from typing import NamedTuple
 
-from diana.core.mount import readings_under_mounts
-from diana.core.path import PathReading
+from diana.core.path_readings import PathReading, readings_under_mounts
 from diana.core.request import Request
-from diana.core.shed import Activity, Sample, Shed, ShedSettings
-from diana.shedding.choice import ShedSelector
-from diana.shedding.exemption import Exemption
-from diana.shedding.levels import level_after
-from diana.shedding.smoothing import Smoothing
+from diana.core.shed_settings import Activity, Level, Sample, Shed, ShedSettings
+from diana.shedding.selection import Exemption, ShedSelector
+
+POINTS = 5
+SHARE = 0.05
+
+
+def leave_at(level: Level) -> float:
+    """5 points below; of large numbers, as a queue's length, 5 %; and never below half, or a small one could not be left."""
+    return level.above - min(max(POINTS, SHARE * level.above), level.above / 2)
+
+
+def level_after(levels: Sequence[Level], current: int, value: float) -> int:
+    """The level that holds at this value, after `current`; 0 is none."""
+    reached = sum(value >= level.above for level in levels)
+    current = min(current, len(levels))
+    while current > reached and value <= leave_at(levels[current - 1]):
+        current -= 1
+    return max(current, reached)
+
+
+class Smoothing:
+    """The first sample is taken as it is; of a later one, 1 − e^(−Δt/T)."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._at = 0.0
+        self.value: float | None = None
+
+    def add(self, sample: float, at: float) -> float:
+        """`at` in seconds, by a clock that never goes back."""
+        if self.value is None:
+            self.value = sample
+        else:
+            weight = 1.0 - exp(-max(0.0, at - self._at) / self._seconds)
+            self.value += weight * (sample - self.value)
+        self._at = at
+        return self.value
+
+    def forget(self) -> None:
+        self.value = None
+
 
 log = logging.getLogger("diana")
 

@@ -2,6 +2,8 @@
 
 It is started by the first request, so never in uWSGI's master, and compared by process: a server may fork in C, unseen by Python. Locks
 and threads are made by their names in the module: gevent may have patched it after this was imported.
+
+What the middleware tells of this process: requests inside, and the loop that serves them.
 """
 
 from __future__ import annotations
@@ -13,11 +15,13 @@ from time import monotonic
 from typing import TYPE_CHECKING
 from weakref import ReferenceType, ref
 
-from diana.processes import is_about_to_fork
-from diana.stores.lock import fork_safe_lock
+from diana.runtime.fork import fork_safe_lock, is_about_to_fork
 
 if TYPE_CHECKING:
-    from diana.shedding.shedding import Shedding
+    from diana.shedding.load_shedder import Shedding
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 log = logging.getLogger("diana")
 
@@ -82,3 +86,37 @@ def _work(shedding: ReferenceType[Shedding], closed: threading.Event) -> None:
             log.exception("measuring the load failed; it goes on")
         del measured
         closed.wait(SAMPLE_SECONDS)
+
+
+class ProcessActivity:
+    """`enter` and `leave` around each request that is let in, in whatever thread, greenlet or task."""
+
+    def __init__(self) -> None:
+        # A list's length is right after any mix of threads, without a lock; a number that is added to is not.
+        self._inside: list[None] = []
+        self.loop: Any = None
+
+    @property
+    def inflight(self) -> int:
+        return len(self._inside)
+
+    def enter(self) -> None:
+        self._inside.append(None)
+
+    def leave(self) -> None:
+        try:  # noqa: SIM105  # a suppress costs more than all of this
+            self._inside.pop()
+        except IndexError:
+            pass  # it came in before this process was forked
+
+    @contextmanager
+    def inside(self) -> Iterator[None]:
+        self.enter()
+        try:
+            yield
+        finally:
+            self.leave()
+
+    def after_fork(self) -> None:
+        self._inside = []
+        self.loop = None

@@ -7,9 +7,9 @@ from typing import Any, cast
 from diana.core.contracts import AsyncStore, Client, Store
 from diana.core.decision import Decision
 from diana.core.errors import ConfigError
-from diana.core.plugins import plugin
 from diana.core.store_url import no_store_url
-from diana.stores.at_once import AsyncAdapter
+from diana.runtime.entry_points import plugin
+from diana.stores.adapters import AsyncAdapter
 
 
 def open_store(store: str | Store | Client, **settings: Any) -> Store:

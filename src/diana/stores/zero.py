@@ -6,12 +6,12 @@ from typing import Any
 
 from diana.core.charge import Charges, checked_cost
 from diana.core.contracts import AsyncStore, AsyncTake, Clock, Store, Take
+from diana.core.counter import CounterSpec, countable
 from diana.core.decision import Decision
 from diana.core.errors import KeyTypeError
-from diana.core.meter import CounterSpec, countable
 from diana.core.zero import REFUSED
+from diana.runtime.clock import wall_us
 from diana.stores import asynchronous
-from diana.stores.clock import wall_us
 
 
 class ZeroStore:

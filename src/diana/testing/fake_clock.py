@@ -1,6 +1,11 @@
-"""A clock that only moves when told to."""
+"""A clock that only moves when told to.
+
+Empty counters, so that one test does not meet the limits that another used up.
+"""
 
 from __future__ import annotations
+
+from diana.stores.memory import MEMORY_STORES
 
 
 class FakeClock:
@@ -26,3 +31,9 @@ class FakeClock:
 
         self.advance(seconds)
         await asyncio.sleep(0)
+
+
+def reset_counters() -> None:
+    """Forget all that limiters, guards, middleware and routes of this process have counted in memory. What is in Redis stays."""
+    for store in list(MEMORY_STORES):
+        store.clear()

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from diana import Guard
 from diana.nginx.importing import import_nginx
 from diana.nginx.importing.notes import Note
-from diana.sources.rules import rules_from_bytes
+from diana.rules.loading import rules_from_bytes
 from tests.nginx.import_diff.configurations import Configuration, random_configuration
 from tests.nginx.import_diff.real_nginx import RealNginx
 from tests.nginx.import_diff.requests import Asked, random_requests

@@ -9,7 +9,7 @@ import pytest
 
 from diana import Guard, Request
 from diana.nginx.importing import Imported, import_nginx
-from diana.sources.rules import rules_from_bytes
+from diana.rules.loading import rules_from_bytes
 from diana.testing import FakeClock
 
 Import = Callable[[str], "Rules"]

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from diana.stores.native import kernels
+from diana.stores.c_kernels import kernels
 
 collect_ignore_glob = [] if kernels() is not None else ["test_*.py"]

@@ -10,11 +10,11 @@ import sys
 from typing import Any
 
 from diana.core.charge import Charge
+from diana.core.counter import CounterSpec, meter_from_limit
 from diana.core.decision import Decision
 from diana.core.limit import Limit
-from diana.core.meter import CounterSpec, meter_from_limit
-from diana.core.plugins import algorithms
-from diana.stores.native import kernels, terms_of
+from diana.runtime.entry_points import algorithms
+from diana.stores.c_kernels import kernels, terms_of
 from tests.stores.native.opened import BEGIN_US, SECOND_US
 
 SIZE = 512 * 1024

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from diana.core.contracts import Store
-from diana.stores.memory.in_c import CMemoryStore
-from diana.stores.shared.store import SharedStore
+from diana.stores.memory.c_store import CMemoryStore
+from diana.stores.zone.store import SharedStore
 from tests.stores.shared.zones import zone_name
 
 BEGIN_US = 1_700_000_000_000_000

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from diana.core.errors import ConfigError
-from diana.stores.native import kernels
-from diana.stores.shared.store import SharedStore
-from diana.stores.shared.zone_file import path_of_zone
+from diana.stores.c_kernels import kernels
+from diana.stores.zone.store import SharedStore
+from diana.stores.zone.zone_file import path_of_zone
 from tests.stores.shared.zones import zone_name
 
 ROOT = Path(__file__).parents[3]

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from diana import ConfigError, Limiter
-from diana.stores.shared.store import SharedStore
+from diana.stores.zone.store import SharedStore
 from tests.stores.native.opened import zone
 from tests.stores.shared.zones import zone_name
 

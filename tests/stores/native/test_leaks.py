@@ -10,8 +10,8 @@ from diana import Limiter
 from diana.core.charge import Charge
 from diana.core.errors import CostError, KeyTypeError
 from diana.core.limit import Limit
-from diana.core.meter import meter_from_limit
-from diana.core.plugins import algorithms
+from diana.core.counter import meter_from_limit
+from diana.runtime.entry_points import algorithms
 from diana.stores.memory import MemoryStore
 
 def resident():

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from diana import Limiter
-from diana.stores.shared.store import SharedStore
+from diana.stores.zone.store import SharedStore
 from tests.servers.waiting import until
 from tests.stores.native.worker import limiter
 from tests.stores.shared.zones import zone_name

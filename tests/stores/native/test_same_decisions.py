@@ -9,13 +9,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from diana.core.charge import Charge
+from diana.core.charge import Charge, decide_all_or_nothing
 from diana.core.contracts import State, Store
+from diana.core.counter import CounterGroup, CounterSpec, meter_from_limit, params_of_tiers
 from diana.core.decision import Decision
 from diana.core.limit import ConcurrencyLimit, Limit
-from diana.core.meter import CounterGroup, CounterSpec, meter_from_limit, params_of_tiers
-from diana.core.plugins import algorithms
-from diana.core.weigh import decide_all_or_nothing
+from diana.runtime.entry_points import algorithms
 from diana.testing import store_contract
 from tests.stores.native.opened import BEGIN_US, SECOND_US, memory, zone
 

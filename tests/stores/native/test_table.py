@@ -8,10 +8,10 @@ import sys
 import pytest
 
 from diana import Limiter
+from diana.core.counter import meter_from_limit
 from diana.core.limit import Limit
-from diana.core.meter import meter_from_limit
-from diana.core.plugins import algorithms
-from diana.stores.memory.in_c import CMemoryStore
+from diana.runtime.entry_points import algorithms
+from diana.stores.memory.c_store import CMemoryStore
 from diana.testing import FakeClock
 from tests.stores.native.opened import BEGIN_US
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from threading import Thread
 
 from diana.core.charge import Charge
-from diana.stores.shared.store import SharedStore
+from diana.stores.zone.store import SharedStore
 from tests.servers.waiting import until
 from tests.stores.native.shard_lock import ShardLock
 from tests.stores.native.waiting_worker import METER

@@ -13,10 +13,10 @@ from threading import Thread
 from types import FrameType
 
 from diana.core.charge import Charge
+from diana.core.counter import meter_from_limit
 from diana.core.limit import Limit
-from diana.core.meter import meter_from_limit
-from diana.core.plugins import algorithms
-from diana.stores.shared.store import SharedStore
+from diana.runtime.entry_points import algorithms
+from diana.stores.zone.store import SharedStore
 from tests.servers.waiting import until
 from tests.stores.native.shard_lock import ShardLock
 

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple, Self
 
 import pytest
 
+from diana.core.counter import CounterSpec, meter_from_limit
 from diana.core.decision import Decision
 from diana.core.limit import limit_from_spelling
-from diana.core.meter import CounterSpec, meter_from_limit
-from diana.core.plugins import algorithms
+from diana.runtime.entry_points import algorithms
 from diana.stores.redis.store import RedisStore
 from tests.servers.awake import awake_seconds
 from tests.servers.waiting import until

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from diana.core.counter import CounterSpec, meter_from_limit
 from diana.core.limit import Limit
-from diana.core.meter import CounterSpec, meter_from_limit
-from diana.core.plugins import algorithms
-from diana.stores.redis.protocol.script import scripts
+from diana.runtime.entry_points import algorithms
+from diana.stores.redis.protocol.scripts import scripts
 from diana.stores.redis.store import RedisStore
 from tests.servers.server import Server
 

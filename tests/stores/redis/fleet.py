@@ -7,7 +7,7 @@ import time
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
-from diana.core.meter import CounterSpec
+from diana.core.counter import CounterSpec
 from tests.servers.programs import REDIS_7
 from tests.servers.proxy import FaultProxy
 from tests.servers.server import Server

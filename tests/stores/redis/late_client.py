@@ -10,9 +10,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from diana.core.counter import meter_from_limit
 from diana.core.limit import limit_from_spelling
-from diana.core.meter import meter_from_limit
-from diana.core.plugins import algorithms
+from diana.runtime.entry_points import algorithms
 from diana.stores.redis.store import RedisStore
 
 CALLERS = 4

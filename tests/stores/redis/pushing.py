@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from multiprocessing.connection import Connection
 from typing import Any
 
+from diana.algorithms.fixed_window import Window
 from diana.algorithms.sliding_log import SlidingLog
-from diana.algorithms.window import Window
 from diana.core.charge import Charge
+from diana.core.counter import CounterSpec, meter_from_limit
 from diana.core.limit import Limit
-from diana.core.meter import CounterSpec, meter_from_limit
-from diana.core.plugins import algorithms
+from diana.runtime.entry_points import algorithms
 from diana.stores.redis.store import RedisStore
 from tests.stores.redis.counting import BEGIN_US, SECOND_US, opened
 

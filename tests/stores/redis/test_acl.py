@@ -9,8 +9,8 @@ import pytest
 
 from diana.core.charge import Charge
 from diana.core.errors import StoreError
-from diana.stores.redis.background.membership import nodes_of_store
-from diana.stores.redis.leases.asking import lease_key
+from diana.stores.redis.leases.lease_request import lease_key
+from diana.stores.redis.maintenance.heartbeat import nodes_of_store
 from diana.stores.redis.store import RedisStore
 from tests.servers.cluster import Cluster
 from tests.servers.programs import PROGRAMS

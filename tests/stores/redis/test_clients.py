@@ -17,8 +17,8 @@ from diana import AsyncGuard, AsyncLimiter, Guard, Limiter, Request
 from diana.core.charge import Charge
 from diana.core.errors import ConfigError
 from diana.core.limit import uses_slots
-from diana.core.plugins import algorithms
-from diana.sources.rules import load_rules
+from diana.rules.loading import load_rules
+from diana.runtime.entry_points import algorithms
 from diana.stores.memory import MemoryStore
 from tests.servers.cluster import Cluster
 from tests.servers.ports import HOST

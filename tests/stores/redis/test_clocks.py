@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from diana.core.charge import Charge
-from diana.core.meter import CounterSpec
+from diana.core.counter import CounterSpec
 from diana.stores.redis.store import RedisStore
 from tests.servers.faketime import ServerInItsOwnTime, library
 from tests.servers.server import Server

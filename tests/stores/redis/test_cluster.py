@@ -12,9 +12,9 @@ import pytest
 
 from diana.core.charge import Charge
 from diana.core.decision import Decision
-from diana.stores.redis.connection.topology import slot_of_key
-from diana.stores.redis.protocol.script import scripts
-from diana.stores.redis.protocol.wire import CounterEncoder
+from diana.redis_client.topology import slot_of_key
+from diana.stores.redis.protocol.scripts import scripts
+from diana.stores.redis.protocol.wire_format import CounterEncoder
 from diana.stores.redis.store import RedisStore
 from tests.servers.awake import awake_seconds
 from tests.servers.cluster import Cluster

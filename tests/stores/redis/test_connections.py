@@ -13,10 +13,10 @@ import pytest
 
 from diana import AsyncLimiter
 from diana.core.decision import Decision
-from diana.stores.redis.connection import opening
-from diana.stores.redis.connection.budget import Budget
-from diana.stores.redis.connection.connection import Connection
-from diana.stores.redis.connection.pool import ConnectionPool
+from diana.redis_client import handshake as opening
+from diana.redis_client.connection import Connection
+from diana.redis_client.connection_pool import ConnectionPool
+from diana.redis_client.time_budget import Budget
 from diana.stores.redis.protocol.commands import command, pack
 from tests.servers.certificates import Certificates
 from tests.servers.programs import REDIS_7

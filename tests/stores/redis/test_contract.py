@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 
 from diana.core.charge import Charges
 from diana.core.contracts import Clock, Store, Take
+from diana.core.counter import CounterSpec
 from diana.core.decision import Decision
-from diana.core.meter import CounterSpec
 from diana.stores.redis.store import RedisStore
 from diana.testing import store_contract
 from tests.servers.cluster import Cluster

@@ -12,11 +12,11 @@ import pytest
 
 from diana import AsyncGuard, Guard, Limiter, Request
 from diana.core.charge import Charge, charged_at
+from diana.core.counter import CounterSpec
 from diana.core.decision import Decision
 from diana.core.limit import uses_slots
-from diana.core.meter import CounterSpec
-from diana.core.plugins import algorithms
-from diana.sources.rules import rules_from_bytes
+from diana.rules.loading import rules_from_bytes
+from diana.runtime.entry_points import algorithms
 from diana.stores.memory import MemoryStore
 from diana.stores.redis.deny_cache import DenyCache
 from diana.stores.redis.store import RedisStore

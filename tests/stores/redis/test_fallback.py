@@ -10,7 +10,7 @@ import pytest
 from diana import Limiter
 from diana.core.charge import Charge
 from diana.core.decision import Decision
-from diana.stores.redis.background.membership import nodes_of_store
+from diana.stores.redis.maintenance.heartbeat import nodes_of_store
 from diana.stores.redis.protocol.server_clock import ServerClock
 from diana.stores.redis.store import RedisStore
 from tests.servers.programs import REDIS_7

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from diana.core.charge import Charge
-from diana.core.division import Share, Shares
-from diana.stores.redis.fallback import Fallback
+from diana.core.node_share import Share, Shares
+from diana.stores.redis.local_fallback import Fallback
 from diana.stores.redis.protocol.commands import Command
 from diana.stores.redis.protocol.server_clock import ServerClock
 from tests.stores.redis.callers import window

@@ -20,11 +20,11 @@ from typing import Any
 import pytest
 
 from diana import AsyncLimiter, Limiter
-from diana.stores.redis.background.membership import nodes_of_store
-from diana.stores.redis.connection.opening import open_connection
-from diana.stores.redis.protocol.failures import Unreachable
+from diana.redis_client.handshake import open_connection
+from diana.redis_client.redis_url import Endpoint
+from diana.redis_client.reply_errors import Unreachable
+from diana.stores.redis.maintenance.heartbeat import nodes_of_store
 from diana.stores.redis.store import RedisStore
-from diana.stores.redis.url import Endpoint
 from tests.servers.programs import REDIS_7
 from tests.servers.server import Server
 from tests.servers.waiting import until
@@ -147,7 +147,7 @@ def test_a_child_has_no_socket_that_is_being_made(monkeypatch: pytest.MonkeyPatc
     with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(1) as beside:
         before = sockets()
         endpoint = Endpoint(*server.getsockname())
-        monkeypatch.setattr("diana.stores.redis.connection.opening.socket.socket", Slow)
+        monkeypatch.setattr("diana.redis_client.handshake.socket.socket", Slow)
         opened = beside.submit(open_connection, endpoint, {}, seconds=60, login_seconds=0.1)
         assert is_made.wait(60)
         in_the_making = sockets() - before

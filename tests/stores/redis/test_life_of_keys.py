@@ -10,10 +10,10 @@ import pytest
 
 from diana import AsyncGuard, Guard, Limiter, Request
 from diana.core.charge import Charge, charged_at
+from diana.core.counter import CounterSpec
 from diana.core.decision import Decision
-from diana.core.meter import CounterSpec
-from diana.core.terms import Override, meter_with
-from diana.sources.rules import rules_from_bytes
+from diana.core.limit_adjustments import Override, meter_with
+from diana.rules.loading import rules_from_bytes
 from diana.stores.redis.store import RedisStore
 from diana.testing import FakeClock
 from tests.servers.server import Server

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from diana.algorithms.sliding_log import LogParams, SlidingLog
 from diana.core.contracts import Numbers, State
+from diana.core.counter import CounterSpec, meter_from_limit
+from diana.core.entry_log import Log, PartialLog, UnknownEntry
 from diana.core.limit import Limit
-from diana.core.log import Log, PartialLog, UnknownEntry
-from diana.core.meter import CounterSpec, meter_from_limit
-from diana.core.plugins import algorithms
-from diana.stores.redis.protocol.script import scripts, state_from_wire, wire_limit
+from diana.runtime.entry_points import algorithms
+from diana.stores.redis.protocol.scripts import scripts, state_from_wire, wire_limit
 from tests.algorithms.tuple_log import TupleLog
 
 BEGIN_US = 1_700_000_000_000_000
@@ -212,6 +212,6 @@ def test_states_of_all_lengths_travel(server: redis.Redis) -> None:
 
 
 def _text(state: State | None) -> bytes:
-    from diana.stores.redis.protocol.script import wire_state
+    from diana.stores.redis.protocol.scripts import wire_state
 
     return b"" if state is None else wire_state(state)

@@ -8,10 +8,10 @@ from contextlib import suppress
 
 import pytest
 
-from diana.stores.redis.connection.breaker import Breaker
-from diana.stores.redis.notices import ThrottledLog
-from diana.stores.redis.protocol.failures import UnknownOutcome
-from diana.stores.redis.url import Endpoint
+from diana.redis_client.circuit_breaker import Breaker
+from diana.redis_client.redis_url import Endpoint
+from diana.redis_client.reply_errors import UnknownOutcome
+from diana.runtime.throttled_log import ThrottledLog
 
 
 class SlowTopic(str):

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from diana.core.charge import Charge
-from diana.stores.redis.background.membership import SILENCE_MS, FleetNode, nodes_of_store
+from diana.stores.redis.maintenance.heartbeat import SILENCE_MS, FleetNode, nodes_of_store
 from tests.servers.cluster import Cluster
 from tests.servers.programs import REDIS_7
 from tests.servers.server import Server

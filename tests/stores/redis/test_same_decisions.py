@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from diana.core.charge import Charge, charged_at
 from diana.core.contracts import State
+from diana.core.counter import CounterSpec, meter_from_limit
 from diana.core.decision import Decision
 from diana.core.limit import limit_from_spelling
-from diana.core.meter import CounterSpec, meter_from_limit
-from diana.core.plugins import algorithm_from_spelling, algorithms
+from diana.runtime.entry_points import algorithm_from_spelling, algorithms
 from diana.stores.memory import MemoryStore
 from diana.stores.redis.store import RedisStore
 from tests.servers.server import Server

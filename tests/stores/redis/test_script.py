@@ -13,13 +13,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from diana.core.charge import Charge
+from diana.core.counter import CounterSpec, meter_from_limit
 from diana.core.decision import Decision
 from diana.core.limit import Limit, limit_from_spelling
-from diana.core.meter import CounterSpec, meter_from_limit
-from diana.core.plugins import algorithm_from_spelling, algorithms
+from diana.runtime.entry_points import algorithm_from_spelling, algorithms
 from diana.stores.memory import MemoryStore
-from diana.stores.redis.protocol.script import TOO_LATE, acquire_script, scripts
-from diana.stores.redis.protocol.wire import CounterEncoder, decisions_from_wire
+from diana.stores.redis.protocol.scripts import TOO_LATE, acquire_script, scripts
+from diana.stores.redis.protocol.wire_format import CounterEncoder, decisions_from_wire
 
 BEGIN_US = 1_700_000_000_000_000
 SECOND_US = 1_000_000

@@ -12,8 +12,8 @@ import pytest
 
 from diana import Limiter
 from diana.core.charge import Charge
-from diana.core.plugins import algorithms
-from diana.stores.redis.protocol.script import scripts
+from diana.runtime.entry_points import algorithms
+from diana.stores.redis.protocol.scripts import scripts
 from diana.stores.redis.store import RedisStore
 from tests.servers.cluster import Cluster
 from tests.servers.server import Server

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from diana.core.charge import Charge
 from diana.core.contracts import Numbers
+from diana.core.counter import CounterSpec, meter_from_limit
 from diana.core.limit import Limit
-from diana.core.meter import CounterSpec, meter_from_limit
 from diana.stores.memory import MemoryStore
-from diana.stores.redis.protocol.script import scripts, wire_limit
+from diana.stores.redis.protocol.scripts import scripts, wire_limit
 from tests.servers.cluster import Cluster
 from tests.servers.server import Server
 from tests.stores.redis.counting import BEGIN_US, PATIENT_US, SECOND_US, meter, opened

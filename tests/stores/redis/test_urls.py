@@ -11,8 +11,8 @@ import pytest
 
 from diana import Limiter
 from diana.core.errors import ConfigError
+from diana.redis_client.redis_url import Endpoint, RedisAddress, address_from_url
 from diana.stores import open_store
-from diana.stores.redis.url import Endpoint, RedisAddress, address_from_url
 from tests.servers.certificates import Certificates
 from tests.servers.programs import REDIS_7
 from tests.servers.server import Server

@@ -8,10 +8,10 @@ from contextlib import ExitStack
 import pytest
 
 from diana import Guard, Request
-from diana.sources.rules import rules_from_bytes
-from diana.stores.redis.background.membership import nodes_of_store
+from diana.rules.loading import rules_from_bytes
+from diana.stores.redis.maintenance.heartbeat import nodes_of_store
 from diana.stores.redis.store import RedisStore
-from diana.stores.shared.store import SharedStore
+from diana.stores.zone.store import SharedStore
 from tests.servers.programs import REDIS_7
 from tests.servers.server import Server
 from tests.servers.waiting import until

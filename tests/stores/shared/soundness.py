@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from collections import Counter
 
-from diana.stores.shared.layout import (
+from diana.stores.zone.python.entry_table import (
     FREE,
     FREE_LIST,
     FRESH,
     FURTHER,
+    FURTHER_SLOT,
     KEYS,
+    LENGTH,
     LINE,
+    LOG,
     MOST_LIMITS,
+    NEXT,
+    NUMBERS,
     USED,
 )
-from diana.stores.shared.python_zone import PythonZone
-from diana.stores.shared.slot_log import TOPS
-from diana.stores.shared.table import FURTHER_SLOT, LENGTH, LOG, NEXT, NUMBERS
+from diana.stores.zone.python.log_entries import TOPS
+from diana.stores.zone.python.python_zone import PythonZone
 
 
 def check_soundness(zone: PythonZone) -> None:

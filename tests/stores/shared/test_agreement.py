@@ -10,11 +10,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from diana.core.charge import Charge
+from diana.core.counter import CounterGroup, CounterSpec, meter_from_limit, params_of_tiers
 from diana.core.limit import Limit
-from diana.core.meter import CounterGroup, CounterSpec, meter_from_limit, params_of_tiers
-from diana.core.plugins import algorithms
+from diana.runtime.entry_points import algorithms
 from diana.stores.memory import GRACE_US, MemoryStore
-from diana.stores.shared.store import SharedStore, zone_kind
+from diana.stores.zone.store import SharedStore, zone_kind
 from tests.stores.shared.zones import zone_name
 
 BEGIN_US = 1_700_000_000_000_000

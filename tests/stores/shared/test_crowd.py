@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from diana.stores.shared.python_zone import PythonZone
-from diana.stores.shared.store import SharedStore
+from diana.stores.zone.python.python_zone import PythonZone
+from diana.stores.zone.store import SharedStore
 from tests.stores.shared.soundness import check_soundness
 from tests.stores.shared.zones import zone_name
 

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from diana.core.charge import Charge
+from diana.core.counter import CounterSpec, meter_from_limit
 from diana.core.limit import Limit
-from diana.core.meter import CounterSpec, meter_from_limit
-from diana.core.plugins import algorithms
-from diana.stores.shared.python_zone import PythonZone
-from diana.stores.shared.zone_file import SMALLEST_SIZE, open_zone_file
+from diana.runtime.entry_points import algorithms
+from diana.stores.zone.python.python_zone import PythonZone
+from diana.stores.zone.zone_file import SMALLEST_SIZE, open_zone_file
 from tests.stores.shared.soundness import check_soundness
 from tests.stores.shared.zones import zone_name
 

@@ -9,8 +9,8 @@ import pytest
 
 from diana import ConfigError, Guard, Limiter, Request
 from diana.stores import open_store
-from diana.stores.shared.store import SharedStore, ZoneAddress, zone_kind
-from diana.stores.shared.zone_file import path_of_zone
+from diana.stores.zone.store import SharedStore, ZoneAddress, zone_kind
+from diana.stores.zone.zone_file import path_of_zone
 from diana.testing import FakeClock, store_contract
 from tests.servers.waiting import until
 from tests.stores.shared.zones import zone_name

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from diana.core.counter import CounterSpec, meter_from_limit
 from diana.core.limit import Limit
-from diana.core.meter import CounterSpec, meter_from_limit
-from diana.core.plugins import algorithms
-from diana.stores.shared import native_zone
-from diana.stores.shared.store import SharedStore
+from diana.runtime.entry_points import algorithms
+from diana.stores.zone import c_zone as native_zone
+from diana.stores.zone.store import SharedStore
 from tests.stores.shared.zones import zone_name
 
 SECOND = 1_000_000

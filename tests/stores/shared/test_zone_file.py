@@ -17,7 +17,7 @@ import pytest
 
 from diana import ConfigError
 from diana.core.errors import StoreError
-from diana.stores.shared.zone_file import (
+from diana.stores.zone.zone_file import (
     BODY,
     SMALLEST_SIZE,
     header_of_zone,
@@ -65,7 +65,7 @@ def test_only_its_owner_may_read_it_and_all_of_its_room_is_there(name: str) -> N
 def test_processes_that_start_together_meet_in_one_file(name: str) -> None:
     code = (
         "import sys\n"
-        "from diana.stores.shared.zone_file import open_zone_file\n"
+        "from diana.stores.zone.zone_file import open_zone_file\n"
         "def lay_out(mapping): mapping[4096:4100] = b'mine'\n"
         "sys.stdin.readline()\n"
         f"file = open_zone_file({name!r}, 'python', {SIZE}, lay_out)\n"
@@ -229,7 +229,7 @@ def test_a_pipe_is_refused_and_not_waited_for(name: str) -> None:
 def test_a_file_of_another_user_is_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     path_of_zone(name).touch(0o600)
     other, here = os.geteuid() + 1, path_of_zone(name)
-    monkeypatch.setattr("diana.stores.shared.zone_file.path_of_zone", lambda _: here)
+    monkeypatch.setattr("diana.stores.zone.zone_file.path_of_zone", lambda _: here)
     monkeypatch.setattr(os, "geteuid", lambda: other)
     with pytest.raises(ConfigError, match="belongs to another user"):
         open_zone_file(name, "python", SIZE, lay_out)

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from uuid import uuid4
 
-from diana.stores.shared.limit_names import path_of_names
-from diana.stores.shared.zone_file import path_of_zone
+from diana.stores.zone.limit_names import path_of_names
+from diana.stores.zone.zone_file import path_of_zone
 
 
 @contextmanager

@@ -16,12 +16,12 @@ from collections.abc import Callable, Iterable
 from ipaddress import IPv4Address, IPv6Address
 from typing import Any
 
-from diana.core.address import LONGEST, Proxies, ip_from_text, network_from_spelling
+from diana.asgi import App, Receive, Scope, Send
+from diana.core.client_address import LONGEST, Proxies, ip_from_text, network_from_spelling
 from diana.core.errors import ConfigError, shown
-from diana.core.filter import Filter, Wrap
+from diana.core.filter_settings import Filter, Wrap
 from diana.core.request import checked_token
-from diana.gateway.problem import answer, problem
-from diana.middleware.asgi import App, Receive, Scope, Send
+from diana.gateway.error_response import answer, problem
 
 FORBIDDEN = problem(403, "Access is not allowed from here.")
 

@@ -34,14 +34,14 @@ from pathlib import Path
 from time import time_ns
 from typing import Any
 
-from diana.core.address import Proxies
+from diana.asgi import App, Message, Receive, Scope, Send
+from diana.core.client_address import Proxies
 from diana.core.duration import micros_from_spelling
 from diana.core.errors import ConfigError, shown
-from diana.core.filter import Filter, GatewayWorkers, Wrap
-from diana.gateway.filters.replay_memory import ProcessReplays, Replay, ReplayMemory, ZoneReplays
-from diana.gateway.headers import TELLS_LENGTH
-from diana.gateway.problem import ErrorResponse, answer, problem
-from diana.middleware.asgi import App, Message, Receive, Scope, Send
+from diana.core.filter_settings import Filter, GatewayWorkers, Wrap
+from diana.gateway.error_response import ErrorResponse, answer, problem
+from diana.gateway.filters.used_signatures import ProcessReplays, Replay, ReplayMemory, ZoneReplays
+from diana.gateway.forwarding_headers import TELLS_LENGTH
 
 KEY, TIME, SIGNATURE, DIGEST = (
     b"x-signature-key",

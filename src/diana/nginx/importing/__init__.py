@@ -41,7 +41,7 @@ from diana.nginx.importing.servers import (
     read_servers,
 )
 from diana.nginx.importing.zones import read_zones
-from diana.sources.rules import rules_from_bytes
+from diana.rules.loading import rules_from_bytes
 
 
 class Imported(NamedTuple):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from urllib.parse import quote
 
 from diana.core.errors import ConfigError
-from diana.core.path import readings_of_path
-from diana.core.url import url_from_spelling
+from diana.core.path_readings import readings_of_path
+from diana.core.url_pattern import url_from_spelling
 from diana.nginx.importing.notes import Untranslatable
 
 _READABLE = "/-._~!$&'()+,:=@"

@@ -6,7 +6,7 @@ from time import monotonic
 
 import psutil
 
-from diana.core.shed import Activity, Factor, Level, Open, Sample
+from diana.core.shed_settings import Activity, Factor, Level, Open, Sample
 from diana.shedding.cgroup import Cgroups
 
 LEVELS = (Level(80, 10), Level(90, 30), Level(95, 70))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from diana.core.shed import Activity, Factor, Open, Sample
+from diana.core.shed_settings import Activity, Factor, Open, Sample
 
 
 def _make() -> Open:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from time import perf_counter
 from typing import Any
 
-from diana.core.shed import Activity, Factor, Level, Open, Sample
+from diana.core.shed_settings import Activity, Factor, Level, Open, Sample
 
 LEVELS = (Level(100, 10), Level(250, 30), Level(1_000, 70))
 

@@ -11,9 +11,9 @@ from typing import Any
 import redis
 
 from diana.core.errors import ConfigError
-from diana.core.shed import Activity, Factor, Open, Sample
-from diana.sources.places.redis_client import KeyClient
-from diana.stores.redis.url import RedisAddress, address_from_url
+from diana.core.shed_settings import Activity, Factor, Open, Sample
+from diana.redis_client.redis_url import RedisAddress, address_from_url
+from diana.rules.backends.redis import KeyClient
 
 LENGTHS = {"list": "LLEN", "stream": "XLEN", "set": "SCARD", "zset": "ZCARD", "none": None}
 PAUSE_SECONDS = 5.0

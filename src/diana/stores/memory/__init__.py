@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from weakref import WeakSet
 
-from diana.stores.memory.in_python import GRACE_US, LONGEST_KEY, MAX_KEYS, bounded_key
-from diana.stores.native import kernels
+from diana.stores.c_kernels import kernels
+from diana.stores.memory.python_store import GRACE_US, LONGEST_KEY, MAX_KEYS, bounded_key
 
 if TYPE_CHECKING or kernels() is None:
-    from diana.stores.memory.in_python import PythonMemoryStore as Chosen
+    from diana.stores.memory.python_store import PythonMemoryStore as Chosen
 else:
-    from diana.stores.memory.in_c import CMemoryStore as Chosen
+    from diana.stores.memory.c_store import CMemoryStore as Chosen
 
 __all__ = ["GRACE_US", "LONGEST_KEY", "MAX_KEYS", "MEMORY_STORES", "MemoryStore", "bounded_key"]
 

@@ -19,11 +19,11 @@ from typing import NamedTuple
 
 from diana.core.charge import WHOLE, Charges
 from diana.core.contracts import State
+from diana.core.counter import CounterSpec
 from diana.core.decision import Decision
 from diana.core.duration import SECOND_US
-from diana.core.log import UnknownEntry
-from diana.core.meter import CounterSpec
-from diana.stores.lock import fork_safe_lock
+from diana.core.entry_log import UnknownEntry
+from diana.runtime.fork import fork_safe_lock
 
 MOST = 10_000
 BESIDE_US = SECOND_US

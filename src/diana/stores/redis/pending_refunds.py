@@ -16,11 +16,11 @@ from time import monotonic
 from typing import Any, NamedTuple
 from weakref import WeakSet
 
+from diana.core.counter import CounterSpec
 from diana.core.limit import uses_slots
-from diana.core.meter import CounterSpec
+from diana.redis_client.reply_errors import BadCounter, Contended, Failure, UnknownOutcome
 from diana.stores.redis.protocol.commands import Exchange, TimeLeft
 from diana.stores.redis.protocol.compare_and_swap import Part, Refund, swap
-from diana.stores.redis.protocol.failures import BadCounter, Contended, Failure, UnknownOutcome
 
 MOST = 10_000
 """Refunds that are remembered; of more, the oldest are dropped, and their charges expire by themselves."""

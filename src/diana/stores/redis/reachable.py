@@ -8,14 +8,14 @@ from inspect import iscoroutinefunction
 from typing import Any
 
 from diana.core.errors import ConfigError, StoreError
-from diana.processes import is_about_to_fork
+from diana.redis_client.handshake import CONNECT_SECONDS
+from diana.redis_client.redis_url import RedisAddress
+from diana.redis_client.reply_errors import Failure
+from diana.redis_client.time_budget import Budget
+from diana.redis_client.topology import every_server
+from diana.runtime.fork import is_about_to_fork
 from diana.stores.redis.advice import what_to_write
-from diana.stores.redis.connection.budget import Budget
-from diana.stores.redis.connection.opening import CONNECT_SECONDS
-from diana.stores.redis.connection.topology import every_server
 from diana.stores.redis.protocol.commands import command
-from diana.stores.redis.protocol.failures import Failure
-from diana.stores.redis.url import RedisAddress
 
 START_SECONDS = 3.0
 """The start waits no longer, names that must be resolved included."""

@@ -8,20 +8,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from diana.core.counter import CounterSpec
 from diana.core.limit import uses_slots
-from diana.core.meter import CounterSpec
-from diana.stores.redis.background.keeper import TopologyRefresh
-from diana.stores.redis.connection.client import ClientKeeper
+from diana.redis_client.reply_errors import NoConnection
+from diana.stores.redis.app_client import ClientKeeper
+from diana.stores.redis.cluster_routing import JobSteps, Routing
 from diana.stores.redis.deny_cache import DenyCache
-from diana.stores.redis.fallback import Fallback
-from diana.stores.redis.jobs import AnyServer, AskJob, ExchangeJob, Job
+from diana.stores.redis.dispatch import AnyServer, AskJob, ExchangeJob, Job
+from diana.stores.redis.local_fallback import Fallback
+from diana.stores.redis.maintenance.topology_refresh import TopologyRefresh
 from diana.stores.redis.pending_refunds import may_be_tried_again
 from diana.stores.redis.protocol.batch import DecisionRequest
 from diana.stores.redis.protocol.commands import Exchange
 from diana.stores.redis.protocol.compare_and_swap import Part, Refund, Renewal, StateChange, swap
-from diana.stores.redis.protocol.failures import NoConnection
-from diana.stores.redis.protocol.wire import CounterEncoder
-from diana.stores.redis.routing import JobSteps, Routing
+from diana.stores.redis.protocol.wire_format import CounterEncoder
 
 UNREACHABLE = NoConnection("the store is unreachable")
 

@@ -16,41 +16,41 @@ from typing import Any, TypeVar
 
 from diana.core.charge import Charges
 from diana.core.contracts import AsyncTake, Clock, Take, Zone
+from diana.core.counter import CounterSpec
 from diana.core.decision import Decision
-from diana.core.division import Shares, share_without_registry
+from diana.core.drive import adrive, drive
 from diana.core.errors import ConfigError, shown
-from diana.core.exchange import adrive, drive
-from diana.core.lease import LeaseTerms
-from diana.core.meter import CounterSpec
-from diana.core.terms import LiveOverrides
-from diana.processes import is_about_to_fork
-from diana.stores.arrivals import Arrivals
-from diana.stores.cancelled import though_cancelled
-from diana.stores.redis.background.keeper import TopologyRefresh
-from diana.stores.redis.background.overrides import StoredOverrides
-from diana.stores.redis.connection.budget import Budget
-from diana.stores.redis.connection.client import ClientKeeper
-from diana.stores.redis.connection.opening import opening
-from diana.stores.redis.counts import Counts
-from diana.stores.redis.decide import DecisionPlanner
-from diana.stores.redis.deny_cache import DenyCache
-from diana.stores.redis.fallback import Fallback
-from diana.stores.redis.jobs import Job, asend, running_loop, send
-from diana.stores.redis.leases.decide import LeaseDecider
-from diana.stores.redis.leases.side import LeaseSide
-from diana.stores.redis.leases.store import LeasedStore
-from diana.stores.redis.pending_refunds import PendingRefunds
-from diana.stores.redis.protocol.wire import CounterEncoder
-from diana.stores.redis.reachable import check_address, check_client
-from diana.stores.redis.refunds import Charged
-from diana.stores.redis.routing import JobSteps, WaitForServers
-from diana.stores.redis.url import (
+from diana.core.limit_adjustments import LiveOverrides
+from diana.core.node_share import Shares, share_without_registry
+from diana.core.settings import LeaseTerms
+from diana.redis_client.handshake import opening
+from diana.redis_client.redis_url import (
     BUDGET_US,
     NAMESPACE,
     RedisAddress,
     address_from_url,
     namespace_from_spelling,
 )
+from diana.redis_client.time_budget import Budget
+from diana.runtime.fork import is_about_to_fork
+from diana.stores.adapters import though_cancelled
+from diana.stores.arrival_rates import Arrivals
+from diana.stores.redis.app_client import ClientKeeper
+from diana.stores.redis.cluster_routing import JobSteps, WaitForServers
+from diana.stores.redis.decisions import DecisionPlanner
+from diana.stores.redis.deny_cache import DenyCache
+from diana.stores.redis.dispatch import Job, asend, running_loop, send
+from diana.stores.redis.leases import LeaseSide
+from diana.stores.redis.leases.lease_misses import LeaseDecider
+from diana.stores.redis.local_fallback import Fallback
+from diana.stores.redis.maintenance.overrides_refresh import StoredOverrides
+from diana.stores.redis.maintenance.topology_refresh import TopologyRefresh
+from diana.stores.redis.pending_refunds import PendingRefunds
+from diana.stores.redis.protocol.wire_format import CounterEncoder
+from diana.stores.redis.reachable import check_address, check_client
+from diana.stores.redis.refunds import Charged
+from diana.stores.redis.store_metrics import Counts
+from diana.stores.redis.verbs import LeasedStore
 
 LOOK_SECONDS = 0.001
 

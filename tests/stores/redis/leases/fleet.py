@@ -11,7 +11,7 @@ from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
 from diana import Guard, Policy, Request
-from diana.sources.rules import rules_from_bytes
+from diana.rules.loading import rules_from_bytes
 from diana.stores.redis.store import RedisStore
 
 LOADS = (100, 10, 1, 0)

@@ -14,19 +14,18 @@ from typing import Any
 import pytest
 
 from diana import Guard, Policy, Request
-from diana.core.division import Shares, share_without_registry
-from diana.core.lease import LeaseTerms
+from diana.core.counter import meter_from_limit
 from diana.core.limit import Limit
-from diana.core.meter import meter_from_limit
-from diana.core.plugins import algorithms
-from diana.sources.rules import rules_from_bytes
-from diana.stores.redis.leases.asking import lease_key
-from diana.stores.redis.leases.in_zone import LEASES, ZoneLease, ZoneLeaseTable
+from diana.core.node_share import Shares, share_without_registry
+from diana.core.settings import LeaseTerms
+from diana.rules.loading import rules_from_bytes
+from diana.runtime.entry_points import algorithms
 from diana.stores.redis.leases.lease import Lease
-from diana.stores.redis.leases.pool import LeaseGrant, LeaseRequest
-from diana.stores.redis.leases.table import HOT, LeaseClaim
+from diana.stores.redis.leases.lease_request import LeaseGrant, LeaseRequest, lease_key
+from diana.stores.redis.leases.lease_table import HOT, LeaseClaim
+from diana.stores.redis.leases.zone_lease import LEASES, ZoneLease, ZoneLeaseTable
 from diana.stores.redis.store import RedisStore
-from diana.stores.shared.store import SharedStore
+from diana.stores.zone.store import SharedStore
 from tests.servers.programs import REDIS_7
 from tests.servers.server import Server
 from tests.servers.waiting import until
@@ -214,7 +213,7 @@ def holders(server: Server, rules: Policy) -> set[bytes]:
 @pytest.fixture(autouse=True)
 def patient_when_leaving(monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that stands still for a second hears all the same what was used."""
-    monkeypatch.setattr("diana.stores.redis.leases.refiller.LEAVE_SECONDS", 10.0)
+    monkeypatch.setattr("diana.stores.redis.leases.lease_renewer.LEAVE_SECONDS", 10.0)
 
 
 @pytest.fixture

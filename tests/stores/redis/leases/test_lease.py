@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from diana.core.lease import LeaseTerms
+from diana.core.counter import CounterSpec, meter_from_limit
 from diana.core.limit import Limit
-from diana.core.meter import CounterSpec, meter_from_limit
-from diana.core.plugins import algorithms
+from diana.core.settings import LeaseTerms
+from diana.runtime.entry_points import algorithms
 from diana.stores.redis.leases.lease import EMPTY_US, Lease, is_fast_enough
-from diana.stores.redis.leases.pool import LeaseGrant, LeasePool, LeaseRequest, answer
+from diana.stores.redis.leases.lease_request import LeaseGrant, LeasePool, LeaseRequest, answer
 
 MS = 1_000
 SECOND = 1_000_000

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from diana.core.contracts import Store
-from diana.core.lease import why_not_leased
-from diana.core.plugins import algorithms
+from diana.core.settings import why_not_leased
+from diana.runtime.entry_points import algorithms
 from diana.stores.redis.store import RedisStore
 from diana.testing import store_contract
 from tests.servers.cluster import Cluster

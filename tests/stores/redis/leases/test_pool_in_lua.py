@@ -8,13 +8,20 @@ from typing import Any
 import pytest
 import redis
 
+from diana.core.counter import CounterSpec, meter_from_limit
 from diana.core.limit import Limit
-from diana.core.meter import CounterSpec, meter_from_limit
-from diana.core.plugins import algorithms
-from diana.stores.redis.connection.budget import Budget
-from diana.stores.redis.leases.asking import WireLimits, ask_pool, lease_key
-from diana.stores.redis.leases.pool import LeasePool, LeaseRequest, Record, answer
-from diana.stores.redis.protocol.script import state_from_wire
+from diana.redis_client.time_budget import Budget
+from diana.runtime.entry_points import algorithms
+from diana.stores.redis.leases.lease_request import (
+    LeasePool,
+    LeaseRequest,
+    Record,
+    WireLimits,
+    answer,
+    ask_pool,
+    lease_key,
+)
+from diana.stores.redis.protocol.scripts import state_from_wire
 from diana.stores.redis.protocol.server_clock import ServerClock
 
 BEGIN_US = 1_700_000_000_000_000

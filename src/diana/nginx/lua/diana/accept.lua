@@ -1,4 +1,4 @@
--- Which kind of body does the client like best? `diana/middleware/accept.py`.
+-- Which kind of body does the client like best? `diana/responses/denial_response.py`.
 local text = require 'diana.text'
 
 local LONGEST = 512

@@ -1,4 +1,4 @@
--- Whose address? `diana/core/address.py`: the socket's peer, or what a trusted proxy says it was.
+-- Whose address? `diana/core/client_address.py`: the socket's peer, or what a trusted proxy says it was.
 local bit = require 'bit'
 local remembering = require 'diana.remembering'
 local text = require 'diana.text'

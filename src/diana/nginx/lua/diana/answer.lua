@@ -1,4 +1,4 @@
--- What a client is told: `diana/middleware/answer.py` and `fields.py`, word for word.
+-- What a client is told: `diana/responses/denial_response.py` and `fields.py`, word for word.
 local preferred_kind = require 'diana.accept'
 local format = string.format
 

@@ -1,4 +1,4 @@
--- Who is asking, for each of the rules? From rules and a request to charges: `diana/judging/charging.py`.
+-- Who is asking, for each of the rules? From rules and a request to charges: `diana/engine/charge_builder.py`.
 local actors = require 'diana.actors'
 local address = require 'diana.address'
 local clock = require 'diana.clock'

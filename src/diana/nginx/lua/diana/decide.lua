@@ -1,4 +1,4 @@
--- All rules, by request, in the order of `diana/judging/judge.py`: local ones first, so that what they deny costs no round trip; then the store;
+-- All rules, by request, in the order of `diana/engine/evaluator.py`: local ones first, so that what they deny costs no round trip; then the store;
 -- if that denies, what was charged here comes back; those in the shadow count what passed.
 local charging = require 'diana.charging'
 local dropping = require 'diana.dropping'

@@ -1,4 +1,4 @@
--- `drop: random`: when more than twice the limit ask for a key, chance decides who asks, before the store is asked: `diana/judging/dropping.py`.
+-- `drop: random`: when more than twice the limit ask for a key, chance decides who asks, before the store is asked: `diana/engine/random_early_drop.py`.
 -- This nginx knows its own arrivals, of all its workers together.
 local clock = require 'diana.clock'
 

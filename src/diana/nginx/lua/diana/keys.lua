@@ -1,4 +1,4 @@
--- Identities as keys, and keys as counters of the store: `diana/core/key.py` and `diana/stores/redis/protocol/wire.py`.
+-- Identities as keys, and keys as counters of the store: `diana/core/actor.py` and `diana/stores/redis/protocol/wire_format.py`.
 local ffi = require 'ffi'
 local remembering = require 'diana.remembering'
 local text = require 'diana.text'

@@ -1,4 +1,4 @@
--- Every way in which an application behind may read a path: `diana/core/path.py`, step by step. What that file says of why holds here.
+-- Every way in which an application behind may read a path: `diana/core/path_readings.py`, step by step. What that file says of why holds here.
 local text = require 'diana.text'
 local find, gsub, sub, lower = string.find, string.gsub, string.sub, string.lower
 local split = text.split

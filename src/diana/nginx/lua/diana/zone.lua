@@ -60,7 +60,7 @@ local function outcome_of(passed, remaining, retry, reset, delay)
   return {allowed = passed == 1, remaining = remaining, retry = retry, reset = reset, delay = delay}
 end
 
--- All or nothing, as `diana/core/weigh.py`. `counts`: of each a counter, a limit (code and numbers) and a cost.
+-- All or nothing, as `diana/core/charge.py`. `counts`: of each a counter, a limit (code and numbers) and a cost.
 local function decide(counts, writes)
   local now, allowed = clock.now_us(), true
   local found, afters, states, ends = {now = now}, {}, {}, {}

@@ -13,11 +13,11 @@ pool that had nothing left is remembered for at most 100 ms; meanwhile requests 
 
 from __future__ import annotations
 
+from diana.core.counter import CounterSpec
 from diana.core.decision import NEVER
 from diana.core.duration import SECOND_US
-from diana.core.lease import LeaseTerms
-from diana.core.meter import CounterSpec
-from diana.stores.redis.leases.pool import LeaseGrant, LeaseRequest
+from diana.core.settings import LeaseTerms
+from diana.stores.redis.leases.lease_request import LeaseGrant, LeaseRequest
 
 REFILL_US = 100_000
 """At most what comes back in this time is granted at once, shared among all who ask."""

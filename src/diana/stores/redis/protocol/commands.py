@@ -12,13 +12,13 @@ from typing import Any, NamedTuple, Protocol
 
 from hiredis import ReplyError, pack_command
 
-from diana.stores.redis.protocol.failures import (
+from diana.redis_client.reply_errors import (
     DeadlinePassed,
     ProtocolError,
     UnknownOutcome,
     failure_from_error,
 )
-from diana.stores.redis.protocol.script import TOO_LATE, Script, scripts
+from diana.stores.redis.protocol.scripts import TOO_LATE, Script, scripts
 from diana.stores.redis.protocol.server_clock import ServerClock, monotonic_us
 
 USE_CLUSTER = "this server is one of a cluster; write redis+cluster:// instead of redis://"

@@ -11,11 +11,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from diana.core.charge import Charges
+from diana.core.charge import Charges, decide_all_or_nothing
 from diana.core.contracts import State
-from diana.core.log import Log
-from diana.core.meter import CounterSpec
-from diana.core.weigh import decide_all_or_nothing
+from diana.core.counter import CounterSpec
+from diana.core.entry_log import Log
+from diana.redis_client.reply_errors import (
+    BadCounter,
+    Contended,
+    DeadlinePassed,
+    UnknownOutcome,
+    failure_from_script,
+)
 from diana.stores.redis.protocol.commands import (
     LENIENCE_US,
     Exchange,
@@ -23,14 +29,7 @@ from diana.stores.redis.protocol.commands import (
     acquire,
     call_script,
 )
-from diana.stores.redis.protocol.failures import (
-    BadCounter,
-    Contended,
-    DeadlinePassed,
-    UnknownOutcome,
-    failure_from_script,
-)
-from diana.stores.redis.protocol.script import (
+from diana.stores.redis.protocol.scripts import (
     GIVEN_GRACE_MS,
     GRACE_MS,
     TOO_LATE,
