@@ -17,7 +17,7 @@ import pytest
 
 import diana
 from diana import AsyncLimiter, ConfigError, Decision, DianaError, Limiter, LimitExceeded, limit
-from diana.core.errors import CostError, KeyTypeError, PatienceError, ReentrancyError
+from diana.core.errors import CostError, KeyTypeError, ReentrancyError, TimeoutValueError
 from diana.core.limit import uses_slots
 from diana.runtime.entry_points import algorithms
 from diana.stores.memory import MemoryStore
@@ -289,7 +289,7 @@ def test_errors_survive_the_way_between_processes() -> None:
         LimitExceeded(denial),
         CostError(-1),
         KeyTypeError(5),
-        PatienceError(-1),
+        TimeoutValueError(-1),
         ReentrancyError(),
     ):
         copied = pickle.loads(pickle.dumps(error))
@@ -485,20 +485,20 @@ class TestDecorator:
 def test_hold_takes_or_raises() -> None:
     clock = FakeClock()
     limiter = Limiter("2/minute", clock=clock)
-    with limiter.hold("alice") as decision:
+    with limiter.require("alice") as decision:
         assert (decision.allowed, decision.remaining) == (True, 1)
-    with pytest.raises(RuntimeError), limiter.hold("alice"):  # the caller's own, and charged
+    with pytest.raises(RuntimeError), limiter.require("alice"):  # the caller's own, and charged
         raise RuntimeError
     reached = []
-    with pytest.raises(LimitExceeded) as error, limiter.hold("alice"):
+    with pytest.raises(LimitExceeded) as error, limiter.require("alice"):
         reached.append("alice")
     assert error.value.decision.retry_after == 30.0
     assert not reached
-    with limiter.hold("bob", cost=2):
+    with limiter.require("bob", cost=2):
         pass
-    with pytest.raises(LimitExceeded), limiter.hold("alice", timeout=29):
+    with pytest.raises(LimitExceeded), limiter.require("alice", timeout=29):
         reached.append("alice")
-    with limiter.hold("alice", timeout=30) as decision:
+    with limiter.require("alice", timeout=30) as decision:
         assert decision
     assert (clock(), reached) == (30_000_000, [])
 
@@ -507,7 +507,7 @@ def test_hold_waits_out_a_leaky_bucket_s_delay() -> None:
     clock = FakeClock()
     limiter = Limiter("1/second", algo="LB", max_wait="2s", clock=clock)
     for _ in range(3):
-        with limiter.hold("alice"):
+        with limiter.require("alice"):
             pass
     assert clock() == 2_000_000
 
@@ -518,11 +518,11 @@ def test_hold_in_coroutines() -> None:
         passed = []
         for _ in range(2):
             try:
-                async with limiter.hold("alice") as decision:
+                async with limiter.require("alice") as decision:
                     passed.append(decision.allowed)
             except LimitExceeded as error:
                 passed.append(error.decision.allowed)
-        async with limiter.hold("alice", timeout=60) as decision:
+        async with limiter.require("alice", timeout=60) as decision:
             passed.append(decision.allowed)
         return passed
 

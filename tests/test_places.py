@@ -192,12 +192,12 @@ def test_held_renews_and_gives_back() -> None:
     guard = guard_of("{url: /, rules: [{algo: C, most: 1, hold: 600ms}]}")
     verdict = guard.check(request())
     passed = 0
-    with guard.held(verdict):
+    with guard.keep_slots(verdict):
         ends = time.monotonic() + 3
         while time.monotonic() < ends:
             passed += bool(guard.peek(request()))
             time.sleep(0.02)
-    assert not passed or guard.expired_places, "a place was free, and nobody says that it ran off"
+    assert not passed or guard.expired_slots, "a place was free, and nobody says that it ran off"
     assert guard.check(request())
 
 
@@ -217,11 +217,11 @@ def test_a_place_that_ran_off_while_its_request_ran_is_counted(redis7: Server) -
 
     until(takes, "the store gives a place")
     try:
-        with guard.held(verdicts[-1]):
+        with guard.keep_slots(verdicts[-1]):
             redis7.freeze()
-            before = guard.expired_places  # this process, too, may have stood still
+            before = guard.expired_slots  # this process, too, may have stood still
             time.sleep(0.6)
-        assert guard.expired_places == before + 1
+        assert guard.expired_slots == before + 1
     finally:
         redis7.thaw()
     guard.close()
@@ -235,7 +235,7 @@ def test_without_a_store_there_is_the_nodes_share_of_the_places() -> None:
     assert all(verdict.decisions[0].degraded for verdict in inside)
     guard.release(inside[0])
     assert guard.check(request())
-    with guard.held(inside[1]):
+    with guard.keep_slots(inside[1]):
         pass
     until(lambda: bool(guard.peek(request())), "it is given back")
     guard.close()
@@ -309,7 +309,7 @@ def test_a_free_place_is_for_those_who_wait_and_a_look_at_it_takes_none(max_wait
     assert (denied.allowed, denied.denied_by) == (False, first.rules[0])
     assert denied.denial is not None
     assert denied.denial.outcome[2] == UNKNOWN
-    guard.held(denied).release()
+    guard.keep_slots(denied).release()
     guard._judge.lines.leave(line, waits)
     assert guard.wait(request())
     assert not guard.check(request())

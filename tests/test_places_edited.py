@@ -86,7 +86,7 @@ def test_a_slot_acquired_while_the_former_hold_counts_is_released_by_its_name(ur
 def test_held_slots_are_renewed_at_the_pace_of_the_new_hold() -> None:
     guard = Guard(rules_from_bytes((RULES % (1, "60s")).encode()), "memory://")
     verdict = guard.check(asked("bob"))
-    with guard.held(verdict) as held:
+    with guard.keep_slots(verdict) as held:
         (slot,) = held._places
         acquired_at = slot.at
         edit(guard, "300ms")

@@ -195,7 +195,7 @@ def test_a_limiter_of_zero(algo: str) -> None:
     for decision in (limiter.take("a"), limiter.peek("a"), limiter.wait("a", timeout=5)):
         assert (decision.allowed, decision.never, decision.retry_after) == (False, True, None)
     limiter.reset("a")
-    with pytest.raises(LimitExceeded, match="it can never pass"), limiter.hold("a"):
+    with pytest.raises(LimitExceeded, match="it can never pass"), limiter.require("a"):
         pass
 
 

@@ -386,7 +386,7 @@ def test_10000_failures_leak_nothing(url: str) -> None:
 
 def test_a_place_that_is_forgotten_is_given_back_by_the_collector() -> None:
     limiter = Limiter("1 at once")
-    limiter.held(limiter.take("a"))
+    limiter.keep_slots(limiter.take("a"))
     gc.collect()
     until(lambda: bool(limiter.peek("a")), "the place is free")
 

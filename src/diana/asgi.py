@@ -335,7 +335,7 @@ class RateLimitMiddleware:
             enter_in_loop(activity)
         try:
             if verdict.match.holds:
-                with guard.held(verdict) as held:
+                with guard.keep_slots(verdict) as held:
                     charged.held = held
                     sending = send_and_release(send, held)
                     passing = self._delay if verdict.delay else self._pass
@@ -499,7 +499,7 @@ def give_back_when_done(waiting: asyncio.Future[Verdict], guard: AsyncGuard) -> 
 
     def give_back(done: asyncio.Future[Verdict]) -> None:
         if not done.cancelled() and done.exception() is None:
-            guard.held(done.result()).release()
+            guard.keep_slots(done.result()).release()
 
     waiting.add_done_callback(give_back)
     waiting.cancel()

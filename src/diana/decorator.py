@@ -106,7 +106,7 @@ def limit(
     def _limited(
         function: Callable[P, R], limiter: Limiter, cost_of: Callable[..., int]
     ) -> Callable[P, R]:
-        places = limiter.holds_places
+        places = limiter.uses_slots
         _check_charge_on(charged, limiter)
         if (places or charged) and (
             isgeneratorfunction(function) or isgeneratorfunction(type(function).__call__)
@@ -117,7 +117,7 @@ def limit(
         def limited(*args: P.args, **kwargs: P.kwargs) -> R:
             who, price = key_of(*args, **kwargs), cost_of(*args, **kwargs)
             if timeout is None:
-                decision = limiter.wait_out(limiter.take(who, price))
+                decision = limiter.sleep_delay(limiter.take(who, price))
             else:
                 decision = limiter.wait(who, price, timeout)
             if decision:
@@ -133,7 +133,7 @@ def limit(
                     return result
                 if not places:
                     return function(*args, **kwargs)
-                with limiter.held(decision):
+                with limiter.keep_slots(decision):
                     return _finished(function(*args, **kwargs), function)
             if fallback is None:
                 raise LimitExceeded(decision)
@@ -147,14 +147,14 @@ def limit(
         limiter: AsyncLimiter,
         cost_of: Callable[..., int],
     ) -> Callable[P, Awaitable[Any]]:
-        places = limiter.holds_places
+        places = limiter.uses_slots
         _check_charge_on(charged, limiter)
 
         @wraps(function)
         async def limited(*args: P.args, **kwargs: P.kwargs) -> Any:
             who, price = key_of(*args, **kwargs), cost_of(*args, **kwargs)
             if timeout is None:
-                decision = await limiter.wait_out(await limiter.take(who, price))
+                decision = await limiter.sleep_delay(await limiter.take(who, price))
             else:
                 decision = await limiter.wait(who, price, timeout)
             if decision:
@@ -170,7 +170,7 @@ def limit(
                     return result
                 if not places:
                     return await function(*args, **kwargs)
-                with limiter.held(decision):
+                with limiter.keep_slots(decision):
                     return _finished(await function(*args, **kwargs), function)
             if fallback is None:
                 raise LimitExceeded(decision)
@@ -221,7 +221,7 @@ def _exceptions(charge_on: Any) -> tuple[type[BaseException], ...]:
 
 
 def _check_charge_on(charged: object, limiter: Limiter | AsyncLimiter) -> None:
-    if charged is not None and limiter.holds_places:
+    if charged is not None and limiter.uses_slots:
         raise ConfigError(
             "charge_on= of @limit is for limits that count calls, and 'N at once' counts how many run; remove charge_on="
         )

@@ -50,9 +50,7 @@ __all__ = [
     "RateLimit",
     "RateLimitExceeded",
     "RateLimitMiddleware",
-    "answer",
     "exempt",
-    "limited",
     "rate_limit",
 ]
 
@@ -69,7 +67,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class RateLimitExceeded(HTTPException):
-    """Over the limit. FastAPI answers it as any HTTPException, with a `detail`; `answer` says more."""
+    """Over the limit. FastAPI answers it as any HTTPException, with a `detail`; `rate_limit_exceeded_handler` answers in full."""
 
     def __init__(
         self, denial: DenialResponse, verdict: Verdict, denied: Denied | None = None
@@ -140,7 +138,7 @@ class RateLimit(RouteLimit):
         handlers: dict[Any, Any] = (scope.get("starlette.exception_handlers") or [{}])[0]
         has_own = self.denied is not None or self.has_body
         if has_own or (denied is not None and RateLimitExceeded not in handlers):
-            handlers.setdefault(_AnsweredByApp, answer)
+            handlers.setdefault(_AnsweredByApp, rate_limit_exceeded_handler)
             raise _AnsweredByApp(denial, verdict, denied)
         raise RateLimitExceeded(denial, verdict, denied)
 
@@ -149,8 +147,8 @@ class RateLimit(RouteLimit):
 RateLimit.__call__.__annotations__.update(connection=HTTPConnection, response=Response)
 
 
-async def answer(request: Request, error: Exception) -> Response:
-    """Diana's own answer: `app.add_exception_handler(RateLimitExceeded, answer)`."""
+async def rate_limit_exceeded_handler(request: Request, error: Exception) -> Response:
+    """Diana's own answer: `app.add_exception_handler(RateLimitExceeded, rate_limit_exceeded_handler)`."""
     assert isinstance(error, RateLimitExceeded)  # noqa: S101  # it is registered for nothing else
     return await response_from_denial(error.denial, error.denied, request, error.verdict)
 
@@ -189,7 +187,6 @@ def rate_limit(limit: str | RateLimit, **options: Any) -> Callable[[F], F]:
     return decorate
 
 
-limited = rate_limit
 """The same under its older name."""
 
 
@@ -229,7 +226,7 @@ def _with_dependency(endpoint: Callable[..., Any], rate_limit: RateLimit) -> tup
 class LimitedRoute(APIRoute):
     """A route whose limits run before its body is read.
 
-    Those on the route and on its own router: `dependencies=[Depends(RateLimit(…))]` and `@limited(…)`. A limit whose `actor` is a function
+    Those on the route and on its own router: `dependencies=[Depends(RateLimit(…))]` and `@rate_limit(…)`. A limit whose `actor` is a function
     stays where it is, if it stands behind other dependencies: it may count by what they find.
     """
 

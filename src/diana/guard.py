@@ -169,22 +169,22 @@ class _PolicyGuard:
         """The rule's own numbers hold again. One of the rules file or of the store stays."""
         self._judge.override(rule, value, None)
 
-    def held(self, verdict: Verdict) -> AcquiredSlots:
-        """`with guard.held(verdict):` renews the places that an allowed request took, as long as they are needed, and gives them back."""
-        return self._judge.giving_back.held(verdict)
+    def keep_slots(self, verdict: Verdict) -> AcquiredSlots:
+        """`with guard.keep_slots(verdict):` renews the places that an allowed request took, as long as they are needed, and gives them back."""
+        return self._judge.giving_back.keep_slots(verdict)
 
     @property
-    def expired_places(self) -> int:
+    def expired_slots(self) -> int:
         """Places that ran off while their request still ran: so often there may have been one more inside than `most` says."""
-        return self._judge.expired_places
+        return self._judge.expired_slots
 
     @property
     def activity(self) -> ProcessActivity | None:
         """What the middleware tells of every request that it lets in; None: no factor of `shed` asks."""
         return self._judge.activity
 
-    def inside(self) -> AbstractContextManager[None]:
-        """`with guard.inside():` around a request that was let in, for the factor `inflight`. The middleware does so by itself."""
+    def in_flight(self) -> AbstractContextManager[None]:
+        """`with guard.in_flight():` around a request that was let in, for the factor `inflight`. The middleware does so by itself."""
         activity = self._judge.activity
         return nullcontext() if activity is None else activity.inside()
 

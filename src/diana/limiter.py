@@ -90,11 +90,11 @@ class _Limits:
         self.clock = clock
         self.lines = WaitQueues()
         self.places = None
-        if self.holds_places:
+        if self.uses_slots:
             self.places = SlotStore(self.store, clock, self.lines, self.meters[0])
 
     @property
-    def holds_places(self) -> bool:
+    def uses_slots(self) -> bool:
         return uses_slots(self.meters[0].algorithm)
 
     def line_of(self, key: str) -> str | None:
@@ -128,7 +128,7 @@ class _Limits:
 
         return refund
 
-    def held(self, decision: Decision) -> AcquiredSlots:
+    def keep_slots(self, decision: Decision) -> AcquiredSlots:
         """The place that was taken, to be renewed and given back."""
         account = self.places or self.require_places()
         outcome, _, key, cost, at, degraded = decision
@@ -154,7 +154,7 @@ class _Limits:
 
     def _give_back(self, decisions: list[Decision]) -> None:
         for decision in decisions:
-            self.held(decision).release()
+            self.keep_slots(decision).release()
 
     def charges_for(self, key: str, cost: int) -> tuple[list[Charge], int | None]:
         """What a store takes: the charges, and the time if there is a clock of our own."""
@@ -201,7 +201,7 @@ class _Slot:
     def _begin(self, decision: Decision) -> Decision:
         if not decision.outcome[0]:
             raise LimitExceeded(decision)
-        held = self._limiter._limits.held(decision)
+        held = self._limiter._limits.keep_slots(decision)
         if self._held is not None:
             held.release()
             raise DianaError(
@@ -273,13 +273,13 @@ class Limiter:
         return self._limits.shown_as("Limiter")
 
     @property
-    def holds_places(self) -> bool:
+    def uses_slots(self) -> bool:
         """Whether it counts how many at once, so that what is taken is given back."""
-        return self._limits.holds_places
+        return self._limits.uses_slots
 
-    def held(self, decision: Decision) -> AcquiredSlots:
-        """`with limiter.held(decision):` renews the place that `take` took, as long as it is needed, and gives it back."""
-        return self._limits.held(decision)
+    def keep_slots(self, decision: Decision) -> AcquiredSlots:
+        """`with limiter.keep_slots(decision):` renews the place that `take` took, as long as it is needed, and gives it back."""
+        return self._limits.keep_slots(decision)
 
     def take(self, key: str, cost: int = 1) -> Decision:
         """Charge the key, by every limit or by none; the Decision is true if it may pass."""
@@ -296,15 +296,15 @@ class Limiter:
         return self._drive(steps)
 
     @contextmanager
-    def hold(self, key: str, cost: int = 1, timeout: float | None = None) -> Iterator[Decision]:
-        """`with limiter.hold("alice"):` takes, or raises LimitExceeded; with a timeout it waits that long first. Async: `async with`."""
+    def require(self, key: str, cost: int = 1, timeout: float | None = None) -> Iterator[Decision]:
+        """`with limiter.require("alice"):` takes, or raises LimitExceeded; with a timeout it waits that long first. Async: `async with`."""
         if timeout is None:
-            decision = self.wait_out(self.take(key, cost))
+            decision = self.sleep_delay(self.take(key, cost))
         else:
             decision = self.wait(key, cost, timeout)
         if not decision:
             raise LimitExceeded(decision)
-        with self.held(decision) if self._limits.holds_places else nullcontext():
+        with self.keep_slots(decision) if self._limits.uses_slots else nullcontext():
             yield decision
 
     def slot(self, key: str, cost: int = 1, *, wait: float | None = None) -> Slot:
@@ -335,11 +335,11 @@ class Limiter:
     def close(self) -> None:
         """Close the store, if this limiter opened it."""
         if self._limits.owned:
-            if self._limits.holds_places:
+            if self._limits.uses_slots:
                 flush()
             self._store.close()
 
-    def wait_out(self, decision: Decision) -> Decision:
+    def sleep_delay(self, decision: Decision) -> Decision:
         """Sleep off the delay that a leaky bucket told; nothing to do for others."""
         return self._drive(until_delay_is_over(decision))
 
@@ -378,7 +378,7 @@ class AsyncLimiter:
         self._store = asynchronous(self._limits.store)
         if type(self).take is AsyncLimiter.take and len(self._limits.meters) == 1:
             fast_lane = self._store.bind(self._limits.meters[0], clock)
-            if self._limits.holds_places:
+            if self._limits.uses_slots:
                 fast_lane = self._limits.take_though_cancelled(self._store, fast_lane)
             self.take = fast_lane  # type: ignore[assignment,method-assign]
 
@@ -386,13 +386,13 @@ class AsyncLimiter:
         return self._limits.shown_as("AsyncLimiter")
 
     @property
-    def holds_places(self) -> bool:
+    def uses_slots(self) -> bool:
         """Whether it counts how many at once, so that what is taken is given back."""
-        return self._limits.holds_places
+        return self._limits.uses_slots
 
-    def held(self, decision: Decision) -> AcquiredSlots:
-        """`with limiter.held(decision):` renews the place that `take` took, as long as it is needed, and gives it back."""
-        return self._limits.held(decision)
+    def keep_slots(self, decision: Decision) -> AcquiredSlots:
+        """`with limiter.keep_slots(decision):` renews the place that `take` took, as long as it is needed, and gives it back."""
+        return self._limits.keep_slots(decision)
 
     async def take(self, key: str, cost: int = 1) -> Decision:
         """Charge the key, by every limit or by none; the Decision is true if it may pass."""
@@ -409,17 +409,17 @@ class AsyncLimiter:
         return await self._drive(steps)
 
     @asynccontextmanager
-    async def hold(
+    async def require(
         self, key: str, cost: int = 1, timeout: float | None = None
     ) -> AsyncIterator[Decision]:
-        """`with limiter.hold("alice"):` takes, or raises LimitExceeded; with a timeout it waits that long first. Async: `async with`."""
+        """`with limiter.require("alice"):` takes, or raises LimitExceeded; with a timeout it waits that long first. Async: `async with`."""
         if timeout is None:
-            decision = await self.wait_out(await self.take(key, cost))
+            decision = await self.sleep_delay(await self.take(key, cost))
         else:
             decision = await self.wait(key, cost, timeout)
         if not decision:
             raise LimitExceeded(decision)
-        with self.held(decision) if self._limits.holds_places else nullcontext():
+        with self.keep_slots(decision) if self._limits.uses_slots else nullcontext():
             yield decision
 
     def slot(self, key: str, cost: int = 1, *, wait: float | None = None) -> AsyncSlot:
@@ -450,11 +450,11 @@ class AsyncLimiter:
     async def close(self) -> None:
         """Close the store, if this limiter opened it."""
         if self._limits.owned:
-            if self._limits.holds_places:
+            if self._limits.uses_slots:
                 await aflush()
             await self._store.close()
 
-    async def wait_out(self, decision: Decision) -> Decision:
+    async def sleep_delay(self, decision: Decision) -> Decision:
         """Sleep off the delay that a leaky bucket told; nothing to do for others."""
         return await self._drive(until_delay_is_over(decision))
 

@@ -205,7 +205,7 @@ class RateLimitMiddleware:
         request.detach()
         admission = admission_of(environ)
         charged = admission.add(guard, verdict)
-        held = charged.held = guard.held(verdict) if verdict.match.holds else None
+        held = charged.held = guard.keep_slots(verdict) if verdict.match.holds else None
         activity = guard.activity
         if activity is not None:
             activity.enter()

@@ -190,7 +190,7 @@ def test_a_stream_of_ten_times_its_hold_keeps_its_place() -> None:
 
         await Asgi(streaming, guard=guard)(scope(), never, nowhere)
         # A process that stands still for longer than `hold` loses the place, and says so.
-        assert not any(passed) or guard.expired_places, "a stream lost its place, unnoticed"
+        assert not any(passed) or guard.expired_slots, "a stream lost its place, unnoticed"
         assert await guard.peek(_request())
 
     asyncio.run(play())

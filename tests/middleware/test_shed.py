@@ -216,7 +216,7 @@ def test_too_many_requests_inside_shed_the_next() -> None:
     guard = Guard(policy_of("shed: [{factor: inflight, levels: [{above: 10, reject: 100}]}]"))
     assert guard.check(Request())
     until(lambda: guard.factors and guard.factors[0].smoothed == 0, "it is measured")
-    inside = [guard.inside() for _ in range(50)]
+    inside = [guard.in_flight() for _ in range(50)]
     for one in inside:
         one.__enter__()
     until(lambda: not guard.check(Request()), "the next is shed")

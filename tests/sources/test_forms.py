@@ -41,7 +41,7 @@ def shown(text: str) -> list[str]:
 
 
 def warned(text: str) -> list[tuple[int, str]]:
-    return [(warning.place.line, warning.message) for warning in rules(text).warnings]
+    return [(warning.position.line, warning.message) for warning in rules(text).warnings]
 
 
 def test_the_classic_form_is_valid_as_it_stands() -> None:
@@ -58,8 +58,8 @@ def test_the_classic_form_is_valid_as_it_stands() -> None:
         "local", "enforce", None, None,
     )  # fmt: skip
     assert first.meter.limit == Limit(10, SECOND_US)
-    assert first.place is not None
-    assert first.place[:] == (3, 5, "rules[0]")
+    assert first.position is not None
+    assert first.position[:] == (3, 5, "rules[0]")
 
 
 def test_the_classic_form_limits() -> None:
@@ -309,12 +309,12 @@ def test_a_method_that_no_request_has_is_warned_of_where_it_stands(written: str,
     text = f"url: /\nmethods: [PUT, {written}]\nrules: [{{unit: second, rpu: 5}}]\n"
     (warning,) = rules(text).warnings
     assert warning.message == f"{written.upper()!r} is no registered method of HTTP; {hint}"
-    assert warning.place[:] == (2, 16, "methods[1]")
+    assert warning.position[:] == (2, 16, "methods[1]")
 
 
 def test_a_single_unknown_method_is_warned_of_and_keeps_its_meaning() -> None:
     policy = rules("url: /\nmethods: GTE\nrules: [{unit: second, rpu: 5}]\n")
-    assert [warning.place[:] for warning in policy.warnings] == [(2, 10, "methods")]
+    assert [warning.position[:] for warning in policy.warnings] == [(2, 10, "methods")]
     assert policy.rules[0].methods == frozenset(["GTE"])
 
 

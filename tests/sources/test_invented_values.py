@@ -22,7 +22,7 @@ def warnings(text: str) -> tuple[Warning, ...]:
 def test_a_limit_by_a_header_alone_is_warned_of_where_it_stands() -> None:
     (warning,) = warnings(f"url: /\nrules:\n  - {HEADER}\n")
     assert warning.message == SAID
-    assert warning.place[:] == (3, 13, "rules[0].actor")
+    assert warning.position[:] == (3, 13, "rules[0].actor")
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_a_default_actor_is_warned_of_at_each_rule_that_has_it() -> None:
         "      - {unit: minute, rpu: 3}\n"
         "      - {unit: hour, rpu: 9}\n"
     )
-    assert [warning.place[:] for warning in warnings(text)] == [
+    assert [warning.position[:] for warning in warnings(text)] == [
         (5, 9, "limits[0].rules[0]"),
         (6, 9, "limits[0].rules[1]"),
     ]

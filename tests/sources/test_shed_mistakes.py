@@ -113,7 +113,7 @@ def test_mistakes(shed: str, line: int, column: int, path: str, said: str) -> No
 def test_health_checks_that_are_shed_are_a_warning_once() -> None:
     def warnings(shed: str) -> list[tuple[int, str]]:
         policy = rules_from_bytes(f"{shed}\n{LIMITS}".encode())
-        return [(warning.place.line, warning.message) for warning in policy.warnings]
+        return [(warning.position.line, warning.message) for warning in policy.warnings]
 
     assert warnings("shed: default") == []
     assert warnings("shed: [{factor: cpu, except: [/healthz]}]") == []

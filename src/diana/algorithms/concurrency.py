@@ -119,7 +119,7 @@ class Concurrency:
     options: tuple[str, ...] = ("retry", "max_wait", "max_waiting")
     identity: tuple[str, ...] = ()
     examples: tuple[Mapping[str, Any], ...] = ({}, {"retry": "1s"})
-    holds_places = True
+    uses_slots = True
     not_leased = "a place is given back to the fleet, not used up"
 
     def params(

@@ -86,9 +86,9 @@ def report_on(file: str, *, connect: bool = False) -> dict[str, Any]:
         report["status_is_written"] = is_status_written(text)
         origin = SourceMap(name, text)
         for warning in policy.warnings:
-            spot = origin.spot(warning.place.line)
+            spot = origin.spot(warning.position.line)
             report["warnings"].append(
-                {**warning.place._asdict(), **spot._asdict(), "message": warning.message}
+                {**warning.position._asdict(), **spot._asdict(), "message": warning.message}
             )
         if connect:
             report["connections"] = [one._asdict() for one in findings(policy, text, name)]

@@ -270,11 +270,11 @@ def _left_out(policy: Policy, asked: tuple[Rule, ...], request: Request) -> Iter
 
 
 def _line_number(rule: Rule) -> int | None:
-    return rule.place.line if rule.place else None
+    return rule.position.line if rule.position else None
 
 
 def _line(rule: Rule) -> str:
-    return f" (line {rule.place.line})" if rule.place else ""
+    return f" (line {rule.position.line})" if rule.position else ""
 
 
 def _pair(header: str) -> tuple[str, str]:

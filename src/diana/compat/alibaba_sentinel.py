@@ -16,7 +16,7 @@ def rate_limiter_controller(
     name: str | None = None,
     clock: Clock | None = None,
 ) -> Limiter:
-    """So many a second, evenly; who would wait longer than that is denied. `hold` and `wait_out` do the waiting."""
+    """So many a second, evenly; who would wait longer than that is denied. `hold` and `sleep_delay` do the waiting."""
     options: dict[str, str | int] = {"max_wait": f"{max_queueing_time_ms}ms"}
     if not whole("max_queueing_time_ms", max_queueing_time_ms, 0):
         options = {"burst": 0}

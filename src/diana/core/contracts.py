@@ -146,7 +146,7 @@ class ConcurrencyAlgorithm(ChargingAhead, Protocol):
     at a place's own moment gives it back, once.
     """
 
-    holds_places: bool
+    uses_slots: bool
     """True."""
 
     def moment_of(self, params: Any, outcome: tuple[bool, int, int, int, int], now: int) -> int:

@@ -4,7 +4,7 @@ DianaError
 ├── ConfigError     what you wrote cannot be meant: a spelling, a rule, a setting, a URL
 ├── CostError       a cost that is no whole number from 0
 ├── KeyTypeError    a key that is no str
-├── PatienceError   a timeout that is no number of seconds from 0
+├── TimeoutValueError   a timeout that is no number of seconds from 0
 ├── ReentrancyError a limiter was called in a signal handler that had interrupted a call of it
 ├── StoreError      the store was asked for something that has no local answer
 │   └── SourceError   the rules cannot be had, or put, where they should be
@@ -93,7 +93,7 @@ class ReentrancyError(DianaError, RuntimeError):
         return type(self), ()
 
 
-class PatienceError(DianaError, ValueError):
+class TimeoutValueError(DianaError, ValueError):
     """A timeout is a number of seconds from 0."""
 
     def __init__(self, timeout: object) -> None:

@@ -63,7 +63,7 @@ class FilterSettings(NamedTuple):
     name: str
     options: Mapping[str, Any]
     wrap: Wrap
-    place: FilePosition | None = None
+    position: FilePosition | None = None
     takes_workers: bool = False
 
     def around(self, app: App, workers: GatewayWorkers = ALONE) -> App:
@@ -71,9 +71,9 @@ class FilterSettings(NamedTuple):
         try:
             return self.wrap(app, workers) if self.takes_workers else self.wrap(app)
         except ConfigError as error:
-            if self.place is None or error.line is not None:
+            if self.position is None or error.line is not None:
                 raise
-            raise self.place.mistake(error.message, error.path) from None
+            raise self.position.mistake(error.message, error.path) from None
 
 
 def made(
@@ -81,6 +81,8 @@ def made(
     kind: Filter,
     options: Mapping[str, Any],
     proxies: Proxies,
-    place: FilePosition | None = None,
+    position: FilePosition | None = None,
 ) -> FilterSettings:
-    return FilterSettings(name, options, kind.make(proxies, **options), place, kind.takes_workers)
+    return FilterSettings(
+        name, options, kind.make(proxies, **options), position, kind.takes_workers
+    )

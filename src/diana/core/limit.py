@@ -85,4 +85,4 @@ def checked_places(most: int, hold_us: int) -> ConcurrencyLimit:
 
 def uses_slots(algorithm: object) -> bool:
     """Whether what it admits takes a place, and gives it back when done."""
-    return bool(getattr(algorithm, "holds_places", False))
+    return bool(getattr(algorithm, "uses_slots", False))

@@ -92,7 +92,7 @@ class Warning:
     """Legal, but probably not what was meant."""
 
     message: str
-    place: FilePosition
+    position: FilePosition
 
 
 class Policy:

@@ -57,7 +57,7 @@ class Rule:
     body: Body | None
     block: int
     """The number of its block; `except` leaves all rules of a block alone."""
-    place: FilePosition | None = None
+    position: FilePosition | None = None
     reads_path: bool = True
     """Its key may be another for another reading of the path."""
     kinds: frozenset[str] = KINDS

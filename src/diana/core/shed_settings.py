@@ -71,7 +71,7 @@ class ShedSettings(NamedTuple):
     """Urls under which nothing is shed: `except`."""
     last: AllowList | None = None
     """Clients that are shed only when nothing else is left to shed."""
-    place: FilePosition | None = None
+    position: FilePosition | None = None
 
     @property
     def source(self) -> tuple[str, str]:

@@ -109,10 +109,10 @@ class RateLimitMiddleware:
             return refusal(answers.denial(verdict), request, own)
         admission = admission_of(asked.META)
         charged = admission.add(guard, verdict)
-        with guard.inside():
+        with guard.in_flight():
             if not verdict.match.holds:
                 return self._let_in(asked, admission, charged)
-            held = charged.held = guard.held(verdict)
+            held = charged.held = guard.keep_slots(verdict)
             try:
                 response = self._let_in(asked, admission, charged)
                 return release_with_request(asked, response, held)
@@ -193,7 +193,7 @@ class RateLimitMiddleware:
         verdict = charged.verdict
         if not verdict.match.holds:
             return await self._alet_in(asked, admission, charged)
-        held = charged.held = self.aguard.held(verdict)
+        held = charged.held = self.aguard.keep_slots(verdict)
         try:
             response = await self._alet_in(asked, admission, charged)
             return release_with_request(asked, response, held)

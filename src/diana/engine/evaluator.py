@@ -149,7 +149,7 @@ class Evaluator:
         return self._charging.function_errors.count
 
     @property
-    def expired_places(self) -> int:
+    def expired_slots(self) -> int:
         return sum(account.expired for account in self.giving_back.accounts)
 
     @property

@@ -116,7 +116,7 @@ class StoreCounts:
     def __init__(self, store: Any, giving_back: RefundPlanner) -> None:
         self._store = _weakly(store)
         self._giving_back = ref(giving_back)
-        self._last: dict[str, int] = {"expired_places": 0}
+        self._last: dict[str, int] = {"expired_slots": 0}
 
     def __call__(self) -> Mapping[str, int]:
         """By name, as far as the guard and its store still exist; else as they were when this was last called."""
@@ -124,7 +124,7 @@ class StoreCounts:
         if store is not None and hasattr(store, "counts"):
             self._last.update(store.counts())
         if giving_back is not None:
-            self._last["expired_places"] = sum(account.expired for account in giving_back.accounts)
+            self._last["expired_slots"] = sum(account.expired for account in giving_back.accounts)
         return self._last
 
 

@@ -62,7 +62,7 @@ class RefundPlanner:
             places = [rule for rule in verdict.rules if uses_slots(rule.meter.algorithm)]
             yield from self._refunds(verdict, places)
 
-    def held(self, verdict: Verdict) -> AcquiredSlots:
+    def keep_slots(self, verdict: Verdict) -> AcquiredSlots:
         """The places that an allowed request took, to be renewed and given back."""
         return AcquiredSlots(list(self._places_of(verdict)) if verdict.allowed else [])
 

@@ -122,7 +122,7 @@ def _check_fit(check: Callable[[CounterSpec], None], meter: CounterSpec, rule: R
     try:
         check(meter)
     except ConfigError as error:
-        place = rule.place
+        place = rule.position
         if place is None:
             raise
         raise place.mistake(error.message, error.path) from None

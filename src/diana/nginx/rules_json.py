@@ -98,7 +98,7 @@ def refusals(policy: Policy) -> Iterator[str]:
         yield "shed: nginx knows nothing of the load of the machines behind it; leave it to the nodes, in a file of their own"
     for rule in policy.rules:
         for reason in _refusals_of(rule, policy.settings):
-            yield f"{_where(rule.place)}rule {rule.name!r}: {reason}"
+            yield f"{_where(rule.position)}rule {rule.name!r}: {reason}"
 
 
 def _refusals_of(rule: Rule, settings: Settings) -> Iterator[str]:
@@ -145,7 +145,7 @@ def _why_not_actor(spelling: str, settings: Settings) -> str | None:
     return None
 
 
-def _where(place: FilePosition | None) -> str:
+def _where(position: FilePosition | None) -> str:
     return "" if place is None or not place.line else f"line {place.line}, column {place.column}: "
 
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 from diana.core.contracts import Clock
 from diana.core.decision import UNKNOWN, Decision
-from diana.core.errors import DianaError, PatienceError
+from diana.core.errors import DianaError, TimeoutValueError
 from diana.runtime.clock import checked_clock, wall_us
 
 T = TypeVar("T")
@@ -327,5 +327,5 @@ def checked_seconds(timeout: float | None) -> float:
     if timeout is None:
         return inf
     if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout >= 0:
-        raise PatienceError(timeout)
+        raise TimeoutValueError(timeout)
     return timeout if timeout < LONGEST_PATIENCE else inf

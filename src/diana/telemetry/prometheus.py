@@ -8,7 +8,7 @@
     diana_shed_requests_total{factor, level}   rejected because of load; level counts from 1
     diana_shed_factor_value{factor}        smoothed, as it is now; absent while it cannot be measured
     diana_shed_factor_level{factor}        the level that it is at; 0 is none
-    diana_expired_places_total             places that ran off while their request still ran: one more may have been inside than `most` says
+    diana_expired_slots_total             places that ran off while their request still ran: one more may have been inside than `most` says
     diana_store_…_total                    what the store counts: see diana.stores.redis.store_metrics
 
 `rule` is the rule's name. Where a name alone does not tell two rules apart, it says more: `a (minute)` and `a (hour)`; and of a limit on
@@ -32,7 +32,7 @@ from diana.core.request import Request
 from diana.core.rule import Rule
 from diana.core.verdict import Verdict
 
-EXPIRED = "expired_places"
+EXPIRED = "expired_slots"
 
 
 class PrometheusObserver:

@@ -4,7 +4,7 @@
 a charge at the same instant, also if the clock was set back by up to a second before it; later it never gives more than never having
 charged; the charges that remain are bounded as in 6. And a cost of 0 always passes.
 
-For algorithms that hold places (`holds_places`) the third law is another: a place is free as soon as one is given back. A denial names no
+For algorithms that hold places (`uses_slots`) the third law is another: a place is free as soon as one is given back. A denial names no
 time (or what an option says); with as many places given back as it lacks, it passes. A place that is given back twice is given back once;
 one that is renewed counts as if it were taken now; one that is neither runs off. And costs add in number: each charge has a moment of its
 own.

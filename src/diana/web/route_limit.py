@@ -73,7 +73,7 @@ UNLIMITED = Checked(None, None, [])
 
 def refuse_places(limit: RouteLimit, instead: str) -> None:
     """Where nobody tells when the answer has been sent."""
-    if limit.holds_places:
+    if limit.uses_slots:
         raise ConfigError(
             f"this limit counts how many at once, and here nobody tells when the answer has been sent; {instead}"
         )
@@ -147,7 +147,7 @@ class RouteLimit:
         self._name = name
         self._named = name is not None or counter is not None
         self._counter = name or counter or f"route {next(_unnamed)}"
-        self.holds_places = any(
+        self.uses_slots = any(
             isinstance(one, ConcurrencyLimit) for one in limits_from_spelling(self._limit)
         )
         self._rule = {
@@ -203,7 +203,7 @@ class RouteLimit:
             admission.refund()
             return self._denied(counting, verdict, admission)
         charged = admission.add(self._home(counting, context), verdict)
-        held = charged.held = counting.guard.held(verdict) if verdict.match.holds else None
+        held = charged.held = counting.guard.keep_slots(verdict) if verdict.match.holds else None
         if verdict.delay:
             admission.report_wait()
             counting.timer.sleep(verdict.delay)
@@ -260,7 +260,7 @@ class RouteLimit:
             await admission.arefund()
             return self._denied(counting, verdict, admission)
         charged = admission.add(self._home(counting, context), verdict)
-        held = charged.held = guard.held(verdict) if verdict.match.holds else None
+        held = charged.held = guard.keep_slots(verdict) if verdict.match.holds else None
         if verdict.delay:
             admission.report_wait()
             await _delay(counting, charged)

@@ -60,7 +60,7 @@ class OverrideFields(NamedTuple):
     rpu: int
     burst: int | None
     until_us: int | None
-    place: FilePosition
+    position: FilePosition
     word: str = "rpu"
     """How its number is called: `most` where it is so many at once."""
 
@@ -70,7 +70,7 @@ class RosterFields(NamedTuple):
 
     actor: str
     values: list[Field]
-    place: FilePosition
+    position: FilePosition
 
 
 def by_tier(read: Read) -> Read:
@@ -200,8 +200,8 @@ def roster_reader(mistakes: ErrorCollector, environment: Environment[str, str] |
             except ConfigError as error:
                 mistakes.add(placed(error, values, here))
                 continue
-            place = FilePosition(key.line, key.column, here)
-            found[key.text.lower()] = RosterFields(key.text, listed, place)
+            position = FilePosition(key.line, key.column, here)
+            found[key.text.lower()] = RosterFields(key.text, listed, position)
         return list(found.values())
 
     return read
@@ -312,7 +312,7 @@ def compiled_overrides(
     known: dict[tuple[int, int | None], CounterSpec] = {}
     found: dict[str, OverrideMeter] = {}
     word = "most" if isinstance(meter.limit, ConcurrencyLimit) else "rpu"
-    for value, (rpu, burst, until_us, place, written_as) in written.items():
+    for value, (rpu, burst, until_us, position, written_as) in written.items():
         key = key_from_written(actors[0], value)
         try:
             if written_as != word:
@@ -332,7 +332,7 @@ def compiled_overrides(
                 )
             found[key] = OverrideMeter(other, until_us)
         except ConfigError as error:
-            mistakes.add(placed(error, place, place.path))
+            mistakes.add(placed(error, position, position.path))
     return found
 
 
@@ -356,11 +356,11 @@ class RosterCompiler:
 
     def _entries(self, url: Url, listed: list[RosterFields]) -> Iterator[Entry]:
         surroundings = RuleContext(url, self._proxies, **self._identities)
-        for actor, values, place in listed:
+        for actor, values, position in listed:
             try:
                 yield self._entry(actor, values, surroundings)
             except ConfigError as error:
-                self._mistakes.add(placed(error, place, place.path))
+                self._mistakes.add(placed(error, position, position.path))
 
     def _entry(self, actor: str, values: list[Field], surroundings: RuleContext) -> Entry:
         spelled = actor_from_spelling(actor, surroundings)
@@ -372,7 +372,7 @@ class RosterCompiler:
                 try:
                     networks.append(network_from_spelling(field.value))
                 except ConfigError as error:
-                    raise placed(error, field.place, field.place.path) from None
+                    raise placed(error, field.position, field.position.path) from None
             return entry_of_networks(tuple(networks), self._proxies)
         canonical = spelled.actor.canonical
         written = [field.value for field in values]

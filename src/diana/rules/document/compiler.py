@@ -70,7 +70,7 @@ class _MergedFields:
     """A rule's own fields, else the file's defaults; and where to point when one is wrong."""
 
     def __init__(self, own: RuleFields, defaults: dict[str, Field]) -> None:
-        self.place = own.place
+        self.position = own.position
         self._own = own.fields
         self._defaults = defaults
         self._all = {**defaults, **own.fields} if defaults else own.fields
@@ -90,12 +90,12 @@ class _MergedFields:
             known = (known | set(OF_PLACES)) - set(OF_RATES)
         return {name: field for name, field in self._own.items() if name not in known}
 
-    def wrong(self, name: str, message: str, place: FilePosition | None = None) -> ConfigError:
+    def wrong(self, name: str, message: str, position: FilePosition | None = None) -> ConfigError:
         """A mistake at a field; in a default, it says for which rule."""
         field = self._all.get(name)
-        at = place or (self.place if field is None else field.place)
+        at = position or (self.position if field is None else field.position)
         if name not in self._own and field is not None:
-            message += f" (in the rule of {self.place.spot})"
+            message += f" (in the rule of {self.position.spot})"
         return ConfigError(message, line=at.line, column=at.column, path=at.path)
 
     def is_own(self, name: str) -> bool:
@@ -142,7 +142,7 @@ class _Compiler:
         found = (
             () if self._mistakes.any else warnings_of(self._file, asked, exempt, time_ns() // 1_000)
         )
-        warnings = sorted(found, key=lambda warning: warning.place)
+        warnings = sorted(found, key=lambda warning: warning.position)
         settings = self._settings
         return Policy(asked, exempt=exempt, settings=settings, version=version, warnings=warnings)
 
@@ -198,7 +198,7 @@ class _Compiler:
             status=value("status"),
             body=value("body"),
             block=number,
-            place=merged.place,
+            position=merged.position,
         )
 
     def _drop(self, merged: _MergedFields, scope: str) -> str | None:
@@ -216,7 +216,7 @@ class _Compiler:
     def _actors_and_key(
         self, block: Block, merged: _MergedFields
     ) -> tuple[list[Spelled] | None, KeyOf | None]:
-        fields: list[Field] = merged.value("actor") or [Field("all", merged.place)]
+        fields: list[Field] = merged.value("actor") or [Field("all", merged.position)]
         words = tuple(field.value for field in fields)
         known = self._known_actors.get(words)
         if known is not None:
@@ -232,7 +232,7 @@ class _Compiler:
     def _actors(self, block: Block, merged: _MergedFields) -> list[Spelled] | None:
         url = block.fields["url"].value if "url" in block.fields else None
         surroundings = RuleContext(url or EVERYWHERE, self._settings.proxies, **self._identities)
-        fields: list[Field] = merged.value("actor") or [Field("all", merged.place)]
+        fields: list[Field] = merged.value("actor") or [Field("all", merged.position)]
         actors: list[Spelled] = []
         for field in fields:
             try:
@@ -240,7 +240,7 @@ class _Compiler:
                     continue
                 actors.append(actor_from_spelling(field.value, surroundings))
             except ConfigError as error:
-                self._mistakes.add(merged.wrong("actor", error.message, field.place))
+                self._mistakes.add(merged.wrong("actor", error.message, field.position))
                 return None
         spellings = [actor.spelling for actor in actors]
         if len(set(spellings)) < len(spellings):
@@ -350,27 +350,27 @@ class _Compiler:
         if "url" not in block.fields or "except" not in block.fields:
             return
         url: Url = block.fields["url"].value
-        for left_alone, place in block.fields["except"].value:
+        for left_alone, position in block.fields["except"].value:
             if left_alone.covers(url):
                 said = (
                     f"{left_alone.spelling} leaves alone all of {url.spelling}; write a longer url"
                 )
-                self._mistake(said, place)
+                self._mistake(said, position)
             elif not url.covers(left_alone):
                 said = f"{left_alone.spelling} is not under {url.spelling}, so it is left alone anyway; remove it"
-                self._mistake(said, place)
+                self._mistake(said, position)
             yield left_alone
 
     def _same_counter_twice(self, rules: list[Rule]) -> None:
         seen: dict[str, Rule] = {}
         for rule in rules:
             first = seen.setdefault(rule.meter.id, rule)
-            if first is not rule and rule.place and first.place:
+            if first is not rule and rule.position and first.position:
                 said = (
-                    f"this rule counts in the counter of the rule in {first.place.spot}: "
+                    f"this rule counts in the counter of the rule in {first.position.spot}: "
                     f"same name, actor, algo, scope and unit; give one of them another name, or remove it"
                 )
-                self._mistake(said, rule.place)
+                self._mistake(said, rule.position)
 
     def _compiled_settings(self) -> Settings:
         def value(name: str, default: Any) -> Any:
@@ -416,7 +416,7 @@ class _Compiler:
         if field.value == CODE and trusted is not None:
             self._mistake(
                 "trust_tier is for a tier that a request says itself, and code says this one; remove it",
-                trusted.place,
+                trusted.position,
             )
         try:
             word, actor = actor_named(field.value)
@@ -427,7 +427,7 @@ class _Compiler:
                 self._mistake(
                     f"clients choose their {word} themselves, and so their tier; write trust_tier: true beside it if something in "
                     "front of Diana sets it, and takes away what clients send",
-                    field.place,
+                    field.position,
                 )
         return identity_from_code("tier", self._identity("tier"))
 
@@ -453,12 +453,12 @@ class _Compiler:
             return actor_from_spelling(spelling, nowhere).identity
         except ConfigError as error:
             if field:
-                self._mistake(error.message, field.place)
+                self._mistake(error.message, field.position)
             return _no_identity
 
-    def _mistake(self, message: str, place: FilePosition) -> None:
+    def _mistake(self, message: str, position: FilePosition) -> None:
         self._mistakes.add(
-            ConfigError(message, line=place.line, column=place.column, path=place.path)
+            ConfigError(message, line=position.line, column=position.column, path=position.path)
         )
 
 

@@ -14,7 +14,7 @@ def warnings_of_denied_clients(rules: list[Rule]) -> Iterator[Warning]:
     """Values are named only where they are no secret."""
     told: set[tuple[int, str]] = set()
     for rule in rules:
-        if rule.place is None or not (rule.allow and rule.deny):
+        if rule.position is None or not (rule.allow and rule.deny):
             continue
         for allowed in _entries(rule.allow):
             for denied in _entries(rule.deny):
@@ -23,7 +23,7 @@ def warnings_of_denied_clients(rules: list[Rule]) -> Iterator[Warning]:
                     told.add((rule.block, said))
                     yield Warning(
                         f"allow and deny both have {said}, and deny wins; remove it from one of them",
-                        rule.place,
+                        rule.position,
                     )
 
 

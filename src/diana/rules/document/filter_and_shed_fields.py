@@ -44,7 +44,7 @@ class NamedFilter(NamedTuple):
     name: str
     kind: Filter
     options: dict[str, Field]
-    place: FilePosition
+    position: FilePosition
 
 
 def filter_reader(mistakes: ErrorCollector) -> Read:
@@ -70,22 +70,22 @@ def compiled_filters(
     named: list[NamedFilter], proxies: Proxies, mistakes: ErrorCollector
 ) -> tuple[FilterSettings, ...]:
     lines = []
-    for name, kind, options, place in named:
+    for name, kind, options, position in named:
         values = {option: field.value for option, field in options.items()}
         try:
-            lines.append(made(name, kind, values, proxies, place))
+            lines.append(made(name, kind, values, proxies, position))
         except ConfigError as error:
-            at = options[error.path].place if error.path in options else place
+            at = options[error.path].position if error.path in options else position
             mistakes.add(ConfigError(error.message, line=at.line, column=at.column, path=at.path))
     return tuple(lines)
 
 
 def _named(node: Node, path: str, mistakes: ErrorCollector) -> NamedFilter | None:
     """None if an option could not be read: then what is missing is no second mistake."""
-    place = FilePosition(node.line, node.column, path)
+    position = FilePosition(node.line, node.column, path)
     if not isinstance(node, Mapping):
         name = text(node, path)
-        return NamedFilter(name.lower(), _filter_of_name(name), {}, place)
+        return NamedFilter(name.lower(), _filter_of_name(name), {}, position)
     if len(node.pairs) != 1:
         raise ConfigError(
             "a filter is one name with its options under it; write each behind a dash of its own"
@@ -94,14 +94,14 @@ def _named(node: Node, path: str, mistakes: ErrorCollector) -> NamedFilter | Non
     kind = _filter_of_name(key.text)
     readers: dict[str, Read] = dict.fromkeys(kind.options, plain)
     if isinstance(value, Scalar) and not value.text.strip():
-        return NamedFilter(key.text.lower(), kind, {}, place)
+        return NamedFilter(key.text.lower(), kind, {}, position)
     if not readers:
         raise ConfigError(f"{key.text} has no options; write its name alone")
     options = mapping(value, f"options of {key.text}")
     known = fields(options, path, readers, mistakes)
     if len(known) < len(options.pairs):
         return None
-    return NamedFilter(key.text.lower(), kind, known, place)
+    return NamedFilter(key.text.lower(), kind, known, position)
 
 
 def plain(node: Node, path: str) -> Any:
@@ -145,7 +145,7 @@ class ShedFields(NamedTuple):
     name: str
     kind: Factor
     fields: dict[str, Field]
-    place: FilePosition
+    position: FilePosition
 
 
 def shed_reader(mistakes: ErrorCollector, roster: Read, url: Read) -> Read:
@@ -180,12 +180,12 @@ def compiled_shed(
     mistakes: ErrorCollector,
 ) -> tuple[ShedSettings, ...]:
     compiled: dict[tuple[str, str], ShedSettings] = {}
-    for name, kind, written, place in lines:
+    for name, kind, written, position in lines:
         options = {option: written[option] for option in kind.options if option in written}
         try:
             opened = kind.make(**{option: field.value for option, field in options.items()})
         except ConfigError as error:
-            at = options[error.path].place if error.path in options else place
+            at = options[error.path].position if error.path in options else position
             mistakes.add(ConfigError(error.message, line=at.line, column=at.column, path=at.path))
             continue
         levels = written["levels"].value if "levels" in written else kind.levels
@@ -194,24 +194,24 @@ def compiled_shed(
             tuple(field.value for field in written["except"].value) if "except" in written else ()
         )
         values = {option: field.value for option, field in options.items()}
-        line = ShedSettings(name, kind, values, tuple(levels), opened, exempt, last, place)
+        line = ShedSettings(name, kind, values, tuple(levels), opened, exempt, last, position)
         first = compiled.setdefault(line.source, line)
         if first is not line:
             said = f"{name} stands here twice; keep one, with all its levels"
-            mistakes.add(placed(ConfigError(said), place, place.path))
+            mistakes.add(placed(ConfigError(said), position, position.path))
     return tuple(compiled.values())
 
 
-def _default(name: str, place: FilePosition) -> ShedFields:
-    exempt = [Field(url_from_spelling(url), place) for url in DEFAULT_EXCEPT]
-    return ShedFields(name, _factor_of_name(name), {"except": Field(exempt, place)}, place)
+def _default(name: str, position: FilePosition) -> ShedFields:
+    exempt = [Field(url_from_spelling(url), position) for url in DEFAULT_EXCEPT]
+    return ShedFields(name, _factor_of_name(name), {"except": Field(exempt, position)}, position)
 
 
 def _line(
     node: Mapping, path: str, mistakes: ErrorCollector, roster: Read, url: Read
 ) -> ShedFields | None:
     """None if a field could not be read: then what is missing is no second mistake."""
-    place = FilePosition(node.line, node.column, path)
+    position = FilePosition(node.line, node.column, path)
     named = [value for key, value in node.pairs if key.text.lower() == "factor"]
     if not named:
         known = ", ".join(sorted(entries("factors")))
@@ -235,7 +235,7 @@ def _line(
         raise ConfigError(
             f"there are no levels, and {name} has no usual ones; write levels: [{{above: 100, reject: 10}}]"
         )
-    return ShedFields(name, kind, found, place)
+    return ShedFields(name, kind, found, position)
 
 
 def _factor_of_name(name: str) -> Factor:
@@ -254,9 +254,9 @@ def _levels_of(kind: Factor) -> Read:
         try:
             return checked_levels(tuple(field.value for field in found), kind.unit)
         except ConfigError as error:
-            place = found[int(error.path or 0)].place
+            position = found[int(error.path or 0)].position
             raise ConfigError(
-                error.message, line=place.line, column=place.column, path=place.path
+                error.message, line=position.line, column=position.column, path=position.path
             ) from None
 
     return read

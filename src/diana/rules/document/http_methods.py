@@ -31,7 +31,7 @@ def methods(node: Node, path: str) -> list[Field]:
     for method in found:
         if method.value in seen:
             twice = ConfigError(f"{method.value} stands here twice; keep one")
-            raise placed(twice, method.place, method.place.path)
+            raise placed(twice, method.position, method.position.path)
         seen.add(method.value)
     return found
 

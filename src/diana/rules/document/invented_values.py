@@ -37,10 +37,10 @@ def warnings_of_invented_values(
         beside = [
             other for other in tree.covering(path) if _applies_wherever(other, rule, left_alone)
         ]
-        if not _all_methods(rule, beside) and rule.place is not None:
-            field = written.get(rule.place)
+        if not _all_methods(rule, beside) and rule.position is not None:
+            field = written.get(rule.position)
             invented = [_as_written(part, field) for part in _invented_parts(rule)]
-            yield Warning(_said(rule, invented), field.place if field else rule.place)
+            yield Warning(_said(rule, invented), field.position if field else rule.position)
 
 
 def _invented_parts(rule: Rule) -> list[str]:
@@ -123,7 +123,7 @@ def _said(rule: Rule, invented: list[str]) -> str:
 def _actors_as_written(file: RulesFile) -> dict[FilePosition, Field]:
     """By a rule's own position. Of one in `defaults` none: it is written for many rules."""
     return {
-        rule.place: rule.fields["actor"]
+        rule.position: rule.fields["actor"]
         for block in file.blocks
         for rule in block.rules
         if "actor" in rule.fields

@@ -32,7 +32,7 @@ class Field(NamedTuple):
     """A value and where it stands."""
 
     value: Any
-    place: FilePosition
+    position: FilePosition
 
 
 Read = Callable[[Node, str], Any]
@@ -242,11 +242,11 @@ def items(read: Read, what: str) -> Read:
             raise ConfigError(f"the list is empty; write at least one {what}, or remove the field")
         found = []
         for number, item in enumerate(node.items):
-            place = FilePosition(item.line, item.column, f"{path}[{number}]")
+            position = FilePosition(item.line, item.column, f"{path}[{number}]")
             try:
-                found.append(Field(read(item, place.path), place))
+                found.append(Field(read(item, position.path), position))
             except ConfigError as error:
-                raise placed(error, place, place.path) from None
+                raise placed(error, position, position.path) from None
         return found
 
     return read_items

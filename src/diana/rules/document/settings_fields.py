@@ -84,7 +84,7 @@ class Block(NamedTuple):
 
 class RuleFields(NamedTuple):
     fields: dict[str, Field]
-    place: FilePosition
+    position: FilePosition
 
 
 class RulesFile(NamedTuple):
@@ -257,13 +257,13 @@ class _Schema:
                 self._mistakes.add(placed(error, item, here))
                 continue
             read = fields(rule, here, self._rule_fields, self._mistakes)
-            place = FilePosition(rule.line, rule.column, here)
+            position = FilePosition(rule.line, rule.column, here)
             if len(read) < len(rule.pairs):
                 # A field that could not be read is a mistake already, not a missing one.
                 written = {key.text.lower(): value for key, value in rule.pairs}
                 unread = (set(written) | implied(written)) - set(read)
-                read |= {name: Field(None, place) for name in unread}
-            rules.append(RuleFields(read, place))
+                read |= {name: Field(None, position) for name in unread}
+            rules.append(RuleFields(read, position))
         return rules
 
     def _defaults(self, node: Node, path: str) -> dict[str, Field]:
@@ -271,7 +271,7 @@ class _Schema:
         own = found.pop("overrides", None)
         if own is not None:
             said = "overrides belong to one rule: they are values of its actor; put them there"
-            self._mistakes.add(placed(ConfigError(said), own.place, own.place.path))
+            self._mistakes.add(placed(ConfigError(said), own.position, own.position.path))
         return found
 
     def _identity(self, node: Node, path: str) -> dict[str, Field]:

@@ -39,7 +39,7 @@ def _methods_that_no_request_has(file: RulesFile) -> Iterator[Warning]:
         for method in block.value("methods") or ():
             said = why_unknown(method.value)
             if said is not None:
-                yield Warning(said, method.place)
+                yield Warning(said, method.position)
 
 
 def _identities_that_clients_choose(file: RulesFile, rules: list[Rule]) -> Iterator[Warning]:
@@ -51,36 +51,38 @@ def _identities_that_clients_choose(file: RulesFile, rules: list[Rule]) -> Itera
     }
     for kind, header in open_kinds.items():
         first = next((rule for rule in rules if kind in rule.actor.split(" + ")), None)
-        if first is not None and first.place is not None:
+        if first is not None and first.position is not None:
             yield Warning(
                 f"{kind} is read from {header}, which clients choose themselves; say in identity: {kind}: "
                 "what cannot be chosen, or let a trusted proxy set the header",
-                first.place,
+                first.position,
             )
 
 
 def _scopes_that_were_not_meant(file: RulesFile, rules: list[Rule]) -> Iterator[Warning]:
-    asked = {rule.place for rule in rules}
+    asked = {rule.position for rule in rules}
     default = file.defaults.get("scope")
-    written = [fields for block in file.blocks for fields in block.rules if fields.place in asked]
+    written = [
+        fields for block in file.blocks for fields in block.rules if fields.position in asked
+    ]
     for fields in written:
         scope = fields.fields.get("scope", default)
         if "store" in file.settings and scope is None:
             yield Warning(
                 "a store is set but this rule has no scope, so it counts on this machine only; "
                 "write scope: local or scope: global",
-                fields.place,
+                fields.position,
             )
         elif "store" not in file.settings and scope is not None and scope.value in OF_FLEET:
             yield Warning(
                 f"scope is {scope.value} but no store is set, so it counts on this machine only; write store: URL",
-                fields.place,
+                fields.position,
             )
             return
         elif scope is not None and scope.value == "divided" and not _fleet_is_known(file):
             yield Warning(
                 "scope is divided but neither a store nor nodes is set, so this node takes the whole limit; write nodes: N",
-                fields.place,
+                fields.position,
             )
             return
 
@@ -92,11 +94,11 @@ def _fleet_is_known(file: RulesFile) -> bool:
 def _tiers_that_no_request_has(file: RulesFile, rules: list[Rule]) -> Iterator[Warning]:
     identity = file.settings.get("identity")
     first = next((rule for rule in rules if rule.tiers is not None), None)
-    if first is not None and first.place and (identity is None or "tier" not in identity.value):
+    if first is not None and first.position and (identity is None or "tier" not in identity.value):
         yield Warning(
             "this rule has numbers by tier, and identity says no tier: all get else, unless the middleware has tier=; "
             "write identity: {tier: header X-Plan, trust_tier: true}, or another place where it is found",
-            first.place,
+            first.position,
         )
 
 
@@ -105,9 +107,10 @@ def _overrides_that_are_over(rules: list[Rule], now_us: int) -> Iterator[Warning
         over = sum(
             one.until_us is not None and one.until_us <= now_us for one in rule.overrides.values()
         )
-        if over and rule.place:
+        if over and rule.position:
             yield Warning(
-                f"{over} of its {len(rule.overrides)} overrides have ended; remove them", rule.place
+                f"{over} of its {len(rule.overrides)} overrides have ended; remove them",
+                rule.position,
             )
 
 
@@ -118,7 +121,7 @@ def _health_checks_that_are_shed(file: RulesFile) -> Iterator[Warning]:
             yield Warning(
                 f"{line.name} sheds health checks too, and a machine whose checks fail is taken away under load; "
                 "write except: [/healthz]",
-                line.place,
+                line.position,
             )
             return
 
@@ -143,11 +146,11 @@ def _limits_that_are_never_reached(
             exempted = left_alone.covering(path)
             for other in tightest.covering(path):
                 broader = other.url.segments != rule.url.segments and other.block not in exempted
-                if broader and _allows_fewer(other, rule) and rule.place and other.place:
+                if broader and _allows_fewer(other, rule) and rule.position and other.position:
                     yield Warning(
                         f"{rule.meter.limit} is never reached: {other.url.spelling} allows the same {rule.actor} "
-                        f"only {other.meter.limit} ({other.place.spot})",
-                        rule.place,
+                        f"only {other.meter.limit} ({other.position.spot})",
+                        rule.position,
                     )
                     break
 
@@ -157,8 +160,8 @@ def _tightest_by_url(rules: list[Rule]) -> Iterator[Rule]:
     by_url: dict[tuple[object, ...], Rule] = {}
     for rule in rules:
         if rule.mode == "enforce":
-            place = (rule.url.segments, rule.methods)
-            by_url[place] = min(rule, by_url.get(place, rule), key=lambda some: some.rpu)
+            position = (rule.url.segments, rule.methods)
+            by_url[position] = min(rule, by_url.get(position, rule), key=lambda some: some.rpu)
     yield from by_url.values()
 
 
