@@ -12,9 +12,9 @@ from diana.fastapi import (
     RateLimit,
     RateLimitExceeded,
     RateLimitMiddleware,
-    answer,
     exempt,
-    limited,
+    rate_limit,
+    rate_limit_exceeded_handler,
 )
 
 RULES = Path(__file__).with_name("flash_sale.yaml")
@@ -26,7 +26,7 @@ def api_key(request: Request) -> str | None:
 
 app = FastAPI()
 app.add_middleware(RateLimitMiddleware, rules=RULES)
-app.add_exception_handler(RateLimitExceeded, answer)
+app.add_exception_handler(RateLimitExceeded, rate_limit_exceeded_handler)
 
 catalogue = APIRouter(
     prefix="/catalogue",
@@ -58,7 +58,7 @@ async def healthz() -> str:
 
 
 @app.get("/report")
-@limited("3/minute", actor=["ip", "header X-Tenant"])
+@rate_limit("3/minute", actor=["ip", "header X-Tenant"])
 def report() -> dict[str, str]:
     return {"report": "fine"}
 

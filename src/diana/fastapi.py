@@ -226,8 +226,8 @@ def _with_dependency(endpoint: Callable[..., Any], rate_limit: RateLimit) -> tup
 class LimitedRoute(APIRoute):
     """A route whose limits run before its body is read.
 
-    Those on the route and on its own router: `dependencies=[Depends(RateLimit(…))]` and `@rate_limit(…)`. A limit whose `actor` is a function
-    stays where it is, if it stands behind other dependencies: it may count by what they find.
+    Those on the route and on its own router: `dependencies=[Depends(RateLimit(…))]` and `@rate_limit(…)`. A limit whose `actor` is a
+    function     stays where it is, if it stands behind other dependencies: it may count by what they find.
     """
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:

@@ -170,7 +170,7 @@ class _PolicyGuard:
         self._judge.override(rule, value, None)
 
     def keep_slots(self, verdict: Verdict) -> AcquiredSlots:
-        """`with guard.keep_slots(verdict):` renews the places that an allowed request took, as long as they are needed, and gives them back."""
+        """`with guard.keep_slots(verdict):` renews the slots of an allowed request while it runs, and releases them."""
         return self._judge.giving_back.keep_slots(verdict)
 
     @property

@@ -12,7 +12,14 @@ from fastapi.responses import JSONResponse
 from starlette.requests import HTTPConnection
 
 from diana import ConfigError, Verdict
-from diana.fastapi import RateLimit, RateLimitExceeded, RateLimitMiddleware, answer, exempt, limited
+from diana.fastapi import (
+    RateLimit,
+    RateLimitExceeded,
+    RateLimitMiddleware,
+    exempt,
+    rate_limit_exceeded_handler,
+)
+from diana.fastapi import rate_limit as limited
 from diana.stores.memory import MemoryStore
 from diana.testing import FakeClock
 from tests.middleware.calls import aask, ask, policy
@@ -68,7 +75,7 @@ def test_a_denial_is_an_error_as_fastapi_has_them() -> None:
     assert json.loads(denied.body) == {
         "detail": "Too many requests. Please try again in 60 seconds."
     }
-    app.add_exception_handler(RateLimitExceeded, answer)
+    app.add_exception_handler(RateLimitExceeded, rate_limit_exceeded_handler)
     app.middleware_stack = None
     denied = ask(app, headers=[("Accept", "text/html")])
     assert denied.header("content-type") == "text/html; charset=utf-8"
@@ -207,7 +214,7 @@ def test_actors_as_in_a_rules_file() -> None:
 
 def test_status_body_and_older_headers() -> None:
     app = FastAPI()
-    app.add_exception_handler(RateLimitExceeded, answer)
+    app.add_exception_handler(RateLimitExceeded, rate_limit_exceeded_handler)
     first = rate_limit("1/minute", status=503, body="later", headers=["legacy"])
     second = rate_limit("5/minute", headers=["ietf", "legacy"])
 

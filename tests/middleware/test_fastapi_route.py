@@ -9,7 +9,8 @@ import pytest
 from fastapi import APIRouter, Body, Depends, FastAPI, Request
 
 from diana.asgi import Message
-from diana.fastapi import LimitedRoute, RateLimit, exempt, limited
+from diana.fastapi import LimitedRoute, RateLimit, exempt
+from diana.fastapi import rate_limit as limited
 from diana.testing import FakeClock
 from tests.middleware.calls import Answer, aask, answer_from_messages, scope
 

@@ -146,7 +146,11 @@ def _why_not_actor(spelling: str, settings: Settings) -> str | None:
 
 
 def _where(position: FilePosition | None) -> str:
-    return "" if place is None or not place.line else f"line {place.line}, column {place.column}: "
+    return (
+        ""
+        if position is None or not position.line
+        else f"line {position.line}, column {position.column}: "
+    )
 
 
 def _rule(rule: Rule, settings: Settings, stored: LiveOverrides) -> dict[str, Any]:
