@@ -1,4 +1,4 @@
-"""Imports point one way. This is the picture of the design as a test."""
+"""Which package may import which: the picture of the design as a test."""
 
 from __future__ import annotations
 
@@ -13,42 +13,88 @@ import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "diana"
 
-LAYERS = [
-    {"core", "processes", "_native"},
-    {"actors", "algorithms"},
-    {"sources", "stores"},
-    {
-        "waiting",
-        "places",
-        "queueing",
-        "limiter",
-        "decorator",
-        "pacer",
-        "judging",
-        "guard",
-        "shedding",
-    },
-    {
-        "middleware",
-        "asgi",
-        "wsgi",
-        "django",
-        "fastapi",
-        "flask",
-        "litestar",
-        "rest_framework",
-        "starlette",
-        "telemetry",
-    },
-    {"service", "gateway", "dashboard", "simulate", "compat", "nginx"},
-    {"cli"},
+_ENGINE = [
+    "core",
+    "runtime",
+    "actors",
+    "algorithms",
+    "redis_client",
+    "stores",
+    "rules",
+    "slots",
+    "shedding",
 ]
-RANK = {part: rank for rank, layer in enumerate(LAYERS) for part in layer}
+_PUBLIC = [*_ENGINE, "engine", "guard", "limiter"]
+_WEB = [*_PUBLIC, "decorator", "pacer", "responses", "telemetry"]
+_ADAPTERS = [*_WEB, "web", "asgi", "wsgi", "django"]
+_FRAMEWORKS = [*_ADAPTERS, "starlette", "flask", "litestar", "fastapi", "rest_framework"]
+
+MAY_IMPORT: dict[str, list[str]] = {
+    "core": [],
+    "runtime": ["core"],
+    "actors": ["core", "runtime"],
+    "algorithms": ["core"],
+    "redis_client": ["core", "runtime"],
+    "responses": ["core"],
+    "telemetry": ["core"],
+    "stores": ["core", "runtime", "redis_client"],
+    "rules": ["core", "runtime", "actors", "redis_client"],
+    "slots": ["core", "runtime", "stores", "redis_client"],
+    "shedding": ["core", "runtime", "stores", "redis_client"],
+    "engine": _ENGINE,
+    "guard": [*_ENGINE, "engine"],
+    "limiter": [*_ENGINE, "engine"],
+    "decorator": _PUBLIC,
+    "pacer": _PUBLIC,
+    "web": _WEB,
+    "asgi": [*_WEB, "web"],
+    "wsgi": [*_WEB, "web"],
+    "django": [*_WEB, "web", "wsgi"],
+    "starlette": _ADAPTERS,
+    "flask": _ADAPTERS,
+    "litestar": [*_ADAPTERS, "starlette"],
+    "fastapi": [*_ADAPTERS, "starlette"],
+    "rest_framework": _ADAPTERS,
+    "gateway": _ADAPTERS,
+    "nginx": [*_WEB, "web"],
+    "compat": [*_PUBLIC, "pacer"],
+    "cli": [*_FRAMEWORKS, "gateway", "nginx", "compat"],
+}
+"""What each package may import, lowest first; `_native` is C, and anyone's that counts."""
 ANYWHERE = {"testing", "pytest_plugin", "plugins", "__init__", "__main__"}
 """`diana.testing` looks at core and stores from outside; `diana.plugins` and the package itself only re-export."""
 
-SHARED = {("sources", "diana.redis_client.redis_url")}
-"""Counters and rules are in the same servers, which are written in one way."""
+NOT_YET = {
+    (
+        "redis_client",
+        "stores",
+    ): "connections call back into the store that uses them, and read its wire format",
+    ("runtime", "redis_client"): "the pause between attempts is a time budget's",
+    ("shedding", "rules"): "the factor redis_length reads a Redis by the client of the rules",
+    ("core", "runtime"): "the URL of a store is checked by the plug-in that opens it",
+}
+"""Imports that the table forbids and that are still there, each with its reason. None is to be added."""
+
+LONG = {
+    "asgi.py",
+    "engine/evaluator.py",
+    "limiter.py",
+    "responses/denial_response.py",
+    "rules/document/compiler.py",
+    "rules/document/settings_fields.py",
+    "slots/slot.py",
+    "stores/memory/python_store.py",
+    "stores/redis/asyncio_batcher.py",
+    "stores/redis/decisions.py",
+    "stores/redis/leases/lease_table.py",
+    "stores/redis/protocol/scripts.py",
+    "stores/redis/store.py",
+    "stores/zone/python/entry_table.py",
+    "stores/zone/python/python_zone.py",
+    "stores/zone/zone_file.py",
+    "web/route_limit.py",
+}
+"""Modules of more than 400 lines that are still to be divided."""
 
 CORE_MAY_IMPORT = {
     "__future__", "array", "bisect", "collections", "dataclasses", "difflib", "functools", "hashlib", "importlib", "ipaddress",
@@ -76,42 +122,39 @@ def imports(path: Path) -> Iterator[str]:
 FILES = sorted(SOURCE.rglob("*.py"))
 
 
-def test_every_part_has_its_place() -> None:
-    assert {part_of(path) for path in FILES} <= set(RANK) | ANYWHERE
+def test_every_package_is_in_the_table() -> None:
+    assert {part_of(path) for path in FILES} == set(MAY_IMPORT) | ANYWHERE
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
-def test_imports_point_to_the_left(path: Path) -> None:
+def test_a_module_imports_what_its_package_may(path: Path) -> None:
     part = part_of(path)
     if part in ANYWHERE:
         return
     for module in imports(path):
         root, _, rest = module.partition(".")
-        if root != "diana":
-            continue
         other = rest.split(".")[0]
-        assert other == part or RANK[other] <= RANK[part], f"{part} imports {module}"
-        if RANK[other] == RANK[part] and other != part and (part, module) not in SHARED:
-            assert RANK[part] == RANK["limiter"] or "middleware" in (part, other), (
-                f"{part} and {other} stand side by side and must not know each other"
-            )
+        if root == "diana" and other not in (part, "_native", ""):
+            assert other in MAY_IMPORT[part] or (part, other) in NOT_YET, f"{part} imports {module}"
 
 
-ROOMS_OF_SOURCES = ["document", "places", "rules", "following"]
-"""As on the map in `sources/__init__.py`."""
+def test_no_reason_outlives_its_import() -> None:
+    found = {
+        (part_of(path), module.split(".")[1])
+        for path in FILES
+        for module in imports(path)
+        if module.startswith("diana.")
+    }
+    assert set(NOT_YET) <= found
 
 
-@pytest.mark.parametrize(
-    "path", sorted((SOURCE / "sources").rglob("*.py")), ids=lambda path: path.name
-)
-def test_sources_know_only_what_stands_above_them_on_their_map(path: Path) -> None:
-    room = path.relative_to(SOURCE / "sources").parts[0].removesuffix(".py")
-    if room == "__init__":
-        return
-    for module in imports(path):
-        if module.startswith("diana.sources."):
-            other = module.split(".")[2]
-            assert ROOMS_OF_SOURCES.index(other) <= ROOMS_OF_SOURCES.index(room), module
+def test_no_module_is_longer_than_400_lines() -> None:
+    long = {
+        str(path.relative_to(SOURCE))
+        for path in FILES
+        if len(path.read_text(encoding="utf-8").splitlines()) > 400
+    }
+    assert long == LONG
 
 
 @pytest.mark.parametrize("path", sorted((SOURCE / "core").glob("*.py")), ids=lambda path: path.name)
@@ -208,10 +251,9 @@ def test_the_public_surface() -> None:
                 "RateLimit",
                 "RateLimitExceeded",
                 "RateLimitMiddleware",
-                "answer",
                 "exempt",
-                "limited",
                 "rate_limit",
+                "rate_limit_exceeded_handler",
             ],
         ),
     ],
@@ -233,4 +275,8 @@ FORBIDDEN_IN_PROTOCOL = {"socket", "ssl", "select", "selectors", "threading", "a
 def test_what_is_said_to_redis_knows_no_socket_thread_or_loop(path: Path) -> None:
     for module in imports(path):
         assert module.split(".")[0] not in FORBIDDEN_IN_PROTOCOL
-        assert not module.startswith(("diana.redis_client", "diana.stores.redis.maintenance"))
+        assert not module.startswith("diana.stores.redis.maintenance")
+        assert (
+            not module.startswith("diana.redis_client")
+            or module == "diana.redis_client.reply_errors"
+        )

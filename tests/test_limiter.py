@@ -80,7 +80,7 @@ def clock() -> FakeClock:
         ),
         (
             lambda: Limiter("1/hour", store=MemoryStore(), name="calls"),
-            "Limiter('1/hour', algo='TB', store=MemoryStore, name='calls')",
+            f"Limiter('1/hour', algo='TB', store={MemoryStore.__name__}, name='calls')",
         ),
         (
             lambda: Limiter(

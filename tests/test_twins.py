@@ -17,12 +17,13 @@ WAIT_FOR_NOTHING = (
     "slot",
     "beside",
     "from_file",
-    "hold",
-    "inside",
+    "keep_slots",
+    "require",
+    "in_flight",
     "override",
     "remove_override",
 )
-"""What `hold` and `slot` give is waited for, by `async with`; what is held is given back without waiting."""
+"""What `require` and `slot` give is waited for, by `async with`; what is held is given back without waiting."""
 
 
 def methods(kind: type) -> dict[str, Any]:

@@ -52,7 +52,7 @@ from diana.web.request_charges import (
 from diana.web.startup import Rules, check_options, open_guard
 from diana.web.status_settlement import StatusSettler
 
-__all__ = ["App", "Message", "RateLimitMiddleware", "Receive", "Scope", "ScopeRequest", "Send"]
+__all__ = ["RateLimitMiddleware"]
 
 
 Scope = MutableMapping[str, Any]

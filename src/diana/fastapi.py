@@ -52,6 +52,7 @@ __all__ = [
     "RateLimitMiddleware",
     "exempt",
     "rate_limit",
+    "rate_limit_exceeded_handler",
 ]
 
 
@@ -227,7 +228,7 @@ class LimitedRoute(APIRoute):
     """A route whose limits run before its body is read.
 
     Those on the route and on its own router: `dependencies=[Depends(RateLimit(…))]` and `@rate_limit(…)`. A limit whose `actor` is a
-    function     stays where it is, if it stands behind other dependencies: it may count by what they find.
+    function stays where it is, if it stands behind other dependencies: it may count by what they find.
     """
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:

@@ -14,5 +14,4 @@ def be_patient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("diana.rules.backends.http_client.ANSWER_SECONDS", ANSWER_SECONDS)
     monkeypatch.setattr("diana.rules.backends.zookeeper.ANSWER_SECONDS", ANSWER_SECONDS)
     # Shorter: many tests wait for a frozen server to be found out.
-    for module in ("redis_client", "redis"):
-        monkeypatch.setattr(f"diana.rules.backends.{module}.REPLY_SECONDS", 4.0)
+    monkeypatch.setattr("diana.rules.backends.redis.REPLY_SECONDS", 4.0)

@@ -117,9 +117,8 @@ import sys
 from diana import Guard, Request
 from diana.rules.watch import live_rules as live
 from diana.rules.backends import redis
-from diana.rules.backends import redis as redis_client
 live.START_WAIT_SECONDS = 15.0
-redis.REPLY_SECONDS = redis_client.REPLY_SECONDS = 15.0  # a server that is slow is complained of
+redis.REPLY_SECONDS = 15.0  # a server that is slow is complained of
 guard = Guard.from_file(sys.argv[1])
 print(guard.check(Request("GET", "/")).decisions[0].limit)
 if sys.argv[2] == "close":

@@ -66,12 +66,8 @@ def in_cluster(cluster: Cluster) -> Place:
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """No server is frozen here: one that is slow to reply is on a busy machine, and not lost."""
-    for name in (
-        "redis_client.REPLY_SECONDS",
-        "redis_client.ONE_OF_SEVERAL_SECONDS",
-        "redis.REPLY_SECONDS",
-    ):
-        monkeypatch.setattr(f"diana.rules.backends.{name}", 20.0)
+    for name in ("REPLY_SECONDS", "ONE_OF_SEVERAL_SECONDS"):
+        monkeypatch.setattr(f"diana.rules.backends.redis.{name}", 20.0)
 
 
 @pytest.fixture(params=["sentinels", "cluster"])

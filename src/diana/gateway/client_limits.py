@@ -15,9 +15,6 @@ from typing import NamedTuple
 from diana.core.errors import ConfigError
 from diana.gateway.read_backlog import Backlog
 
-MOST_WAITING = 16
-"""Requests that were read on one connection while the one before them is answered; what comes behind them stays unread."""
-
 
 class ClientLimits(NamedTuple):
     """What a client is waited for, and how many there may be.

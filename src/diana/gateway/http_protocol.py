@@ -19,7 +19,7 @@ from typing import Any
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 
 from diana.asgi import Message
-from diana.gateway.client_limits import DEFAULT, MOST_WAITING, ClientLimits, ConnectionLimit
+from diana.gateway.client_limits import DEFAULT, ClientLimits, ConnectionLimit
 from diana.gateway.error_response import ErrorResponse
 from diana.gateway.head_validation import (
     FULL,
@@ -31,7 +31,14 @@ from diana.gateway.head_validation import (
     refusal_of_handshake,
     refusal_of_head,
 )
-from diana.gateway.read_backlog import PIECE, SLICE_SECONDS, ReadGate, is_little, up_to_head
+from diana.gateway.read_backlog import (
+    MOST_WAITING,
+    PIECE,
+    SLICE_SECONDS,
+    ReadGate,
+    is_little,
+    up_to_head,
+)
 from diana.gateway.slow_readers import UnsentWatch
 from diana.gateway.uvicorn_aiohttp_internals import HttpToolsProtocol, RequestResponseCycle
 

@@ -11,9 +11,10 @@ from asyncio import AbstractEventLoop
 from collections import deque
 from collections.abc import Callable
 
-from diana.gateway.client_limits import MOST_WAITING
 from diana.gateway.uvicorn_aiohttp_internals import FlowControl
 
+MOST_WAITING = 16
+"""Requests that were read on one connection while the one before them is answered; what comes behind them stays unread."""
 PIECE = 16_384
 """Bytes that are read without a look at the clock."""
 SLICE_SECONDS = 0.000_1
