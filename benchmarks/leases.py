@@ -101,7 +101,7 @@ def _one_process(quick: bool) -> Iterator[Figure]:
             Contestant("throttled", lambda key: not bucket.limit(key).limited),
         ]
         times = race(contestants, ["hot"] * turn, turn=turn, rounds=rounds)
-        counts = leased._judge.shared.counts()  # type: ignore[attr-defined]
+        counts = leased._evaluator.shared.counts()  # type: ignore[attr-defined]
         store.close()
         workers.close()
         leased.close()

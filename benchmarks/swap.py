@@ -105,7 +105,7 @@ def _swapping_ms() -> float:
     other = rules_from_bytes(_document(1))
     guard.check(REQUEST)
     begin = perf_counter()
-    guard._judge.swap(other)
+    guard._evaluator.swap(other)
     assert guard.check(REQUEST).version == other.version
     return (perf_counter() - begin) * 1e3
 

@@ -89,18 +89,18 @@ def contest(guard: Guard, clock: FakeClock, chance: Random, seconds: int) -> tup
 def test_everybody_wins_by_their_share_of_requests_and_few_ask() -> None:
     chance, clock, seconds = Random(7), FakeClock(BEGIN_US), 20
     guard = Guard(policy(), clock=clock)
-    guard._judge.dropping.chance = chance.random
+    guard._evaluator.dropping.chance = chance.random
     probability, won = contest(guard, clock, chance, seconds)
     assert probability > 1e-4
     assert won >= 0.97 * LIMIT * seconds, "the limit is used"
-    asked = 50 * LIMIT * seconds - guard._judge.dropping._arrivals.dropped
+    asked = 50 * LIMIT * seconds - guard._evaluator.dropping._arrivals.dropped
     assert asked <= 2.5 * LIMIT * seconds
 
 
 def test_without_chance_the_nearest_win() -> None:
     chance, clock = Random(7), FakeClock(BEGIN_US)
     guard = Guard(policy(), clock=clock)
-    guard._judge.dropping.chance = lambda: 0.0
+    guard._evaluator.dropping.chance = lambda: 0.0
     probability, _ = contest(guard, clock, chance, 5)
     assert probability < 1e-4
 
@@ -117,18 +117,18 @@ def p_of_chi_squared(value: float, degrees: int) -> float:
 def test_a_quiet_key_is_never_dropped() -> None:
     clock = FakeClock(BEGIN_US)
     guard = Guard(policy(), clock=clock)
-    guard._judge.dropping.chance = lambda: 0.999
+    guard._evaluator.dropping.chance = lambda: 0.999
     for _ in range(1_000):
         clock.advance(0.006)
         assert guard.check(Request("GET", "/p/2")).decisions[0].limit == LIMIT
-    assert guard._judge.dropping._arrivals.dropped == 0
+    assert guard._evaluator.dropping._arrivals.dropped == 0
 
 
 def test_the_store_is_asked_by_few_and_what_is_dropped_is_counted(redis7: Server) -> None:
     redis7.ask("FLUSHALL")
     store = RedisStore.from_url(redis7.url, budget_us=10_000_000)
     guard = Guard(policy(rpu=10), store)
-    guard._judge.dropping.chance = lambda: 0.999_999
+    guard._evaluator.dropping.chance = lambda: 0.999_999
     tries: list[tuple[dict[str, int], Verdict, dict[str, int]]] = []
 
     def is_dropped() -> bool:
@@ -193,7 +193,7 @@ def test_a_sum_that_is_not_renewed_is_forgotten() -> None:
 def test_from_coroutines(redis7: Server) -> None:
     async def ask() -> bool:
         guard = AsyncGuard(policy(rpu=10), f"{redis7.url}?budget=10s")
-        guard._judge.dropping.chance = lambda: 0.999_999
+        guard._evaluator.dropping.chance = lambda: 0.999_999
         try:
             for _ in range(2_000):
                 verdict = await guard.check(Request("GET", "/p/1"))
@@ -235,5 +235,5 @@ def test_other_words_are_refused() -> None:
 
 def test_in_the_shadow_nothing_is_dropped() -> None:
     guard = Guard(policy(rpu=1, more=", mode: shadow"))
-    guard._judge.dropping.chance = lambda: 0.999_999
+    guard._evaluator.dropping.chance = lambda: 0.999_999
     assert all(guard.check(Request("GET", "/p/1")) for _ in range(500))

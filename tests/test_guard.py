@@ -144,7 +144,7 @@ def test_peek_reports_of_a_rule_in_the_shadow_what_check_reports(shell: Any, num
     assert looked.meters == checked.meters
     assert looked.decisions[1].key == "?"
     assert looked.decisions[1].limit == 9
-    counted = guard._judge.counters(request, None)
+    counted = guard._evaluator.counters(request, None)
     assert [meter.id.split("|")[0] for _, meter, _ in counted] == ["diana:all", "diana:address"]
     ask("reset")
     assert ask("peek").decisions == looked.decisions
@@ -377,7 +377,7 @@ def test_a_store_that_fails_leaves_no_local_charge_behind() -> None:
     for _ in range(9):
         with pytest.raises(StoreError):
             some.check(Request())
-    store = some._judge.local
+    store = some._evaluator.local
     (rule,) = (rule for rule in some.policy.rules if rule.name == "here")
     assert store.peek([(rule.meter, "=", 0)], BEGIN_US)[0].remaining == 5
 

@@ -140,7 +140,7 @@ def test_the_settings_of_the_file_reach_the_store(redis7: Server) -> None:
     limits: [{{url: /, rules: [{{name: fleet, unit: minute, rpu: 8, scope: global}}]}}]
     """
     guard = Guard(policy(text))
-    shared = guard._judge.shared
+    shared = guard._evaluator.shared
     assert isinstance(shared, RedisStore)
     assert (shared.budget, shared.namespace) == (3.0, "shop")
     assert guard.check(Request())

@@ -52,7 +52,7 @@ def guarded(server: Server, rules: Policy | None = None, **options: Any) -> Iter
 
 
 def store_of(guard: Guard) -> RedisStore:
-    store = guard._judge.shared
+    store = guard._evaluator.shared
     assert isinstance(store, RedisStore)
     return store
 
@@ -303,7 +303,7 @@ def test_an_edit_keeps_what_was_counted(redis7: Server) -> None:
         heat(guard)
         for _ in range(1_000):
             guard.check(ANY)
-        guard._judge.swap(other)
+        guard._evaluator.swap(other)
         for _ in range(1_000):
             assert guard.check(ANY)
         passed = store_of(guard).counts()["decisions"]
@@ -456,7 +456,7 @@ def test_an_edit_that_is_undone_is_undone_for_leases_too(redis7: Server) -> None
     with guarded(redis7, few) as guard:
         heat(guard)
         for rules in (many, few):
-            guard._judge.swap(rules)
+            guard._evaluator.swap(rules)
             guard.check(ANY)
             (lease,) = store_of(guard).lease_table._all()
             assert lease.meter is rules.rules[0].meter
@@ -471,7 +471,7 @@ def test_a_cancelled_request_leaves_a_lease_that_goes_on(redis7: Server) -> None
                 await asyncio.sleep(0)
                 task.cancel()
                 await asyncio.wait({task})
-            store = guard._judge.shared
+            store = guard._evaluator.shared
             assert isinstance(store, RedisStore)
             deadline = time.monotonic() + 20
             while not store.counts()["leased"]:
@@ -487,7 +487,7 @@ def test_a_cost_above_the_limit_is_never_to_be_had(redis7: Server) -> None:
     rules = policy("unit: day, rpu: 1728000, algo: W, align: first")
     meter = rules.rules[0].meter
     with guarded(redis7, rules) as guard:
-        leased = guard._judge.leased
+        leased = guard._evaluator.leased
         heat(guard)
         while leased.decide([(meter, "=", 1_000)])[0]:
             pass

@@ -65,7 +65,7 @@ def test_what_cannot_be_meant_is_refused(kind: type[Any], wrong: dict[str, Any],
     with pytest.raises(ConfigError) as error:
         guard.override(arguments.pop("rule"), arguments.pop("value"), **arguments)
     assert said in str(error.value)
-    assert not guard._judge.overrides, "nothing was changed"
+    assert not guard._evaluator.overrides, "nothing was changed"
 
 
 @pytest.mark.parametrize("value", [7, None, b"alice"])

@@ -258,7 +258,7 @@ def test_requests_wait_for_a_place_first_come_first_served() -> None:
 
     first = guard.wait(request())
     threads = [threading.Thread(target=ask, args=(number,)) for number in range(3)]
-    lines = guard._judge.lines
+    lines = guard._evaluator.queues
     line = f"{first.rules[0].meter.id}|{first.decisions[0].key}"
     for number, thread in enumerate(threads, 1):
         thread.start()
@@ -284,7 +284,7 @@ def test_nobody_overtakes_who_waits() -> None:
 
         waiting = asyncio.create_task(ask("waits"))
         await asyncio.sleep(0)
-        until_joined = guard._judge.lines
+        until_joined = guard._evaluator.queues
         while not until_joined:
             await asyncio.sleep(0)
         late = asyncio.create_task(ask("late"))
@@ -303,14 +303,14 @@ def test_a_free_place_is_for_those_who_wait_and_a_look_at_it_takes_none(max_wait
     first = guard.check(request())
     line = f"{first.rules[0].meter.id}|{first.decisions[0].key}"
     waits = ThreadTicket()
-    guard._judge.lines.join(line, waits)  # it has not seen yet that a place was given back
+    guard._evaluator.queues.join(line, waits)  # it has not seen yet that a place was given back
     guard.release(first)
     denied = guard.wait(request())
     assert (denied.allowed, denied.denied_by) == (False, first.rules[0])
     assert denied.denial is not None
     assert denied.denial.outcome[2] == UNKNOWN
     guard.keep_slots(denied).release()
-    guard._judge.lines.leave(line, waits)
+    guard._evaluator.queues.leave(line, waits)
     assert guard.wait(request())
     assert not guard.check(request())
 

@@ -40,7 +40,7 @@ def url(request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 def edit(guard: Guard, hold: str, most: int = 1) -> None:
-    guard._judge.swap(rules_from_bytes((RULES % (most, hold)).encode()))
+    guard._evaluator.swap(rules_from_bytes((RULES % (most, hold)).encode()))
 
 
 def asked(account: str) -> Request:

@@ -70,7 +70,7 @@ def test_an_edited_tier_keeps_the_count(tmp_path: Path) -> None:
     checks = Guard(old, clock=FakeClock(BEGIN_US))
     for _ in range(6):
         assert checks.check(asked(plan="free"))
-    checks._judge.swap(new)
+    checks._evaluator.swap(new)
     assert checks.check(asked(plan="pro")).decisions[0].remaining == 83
 
 

@@ -178,13 +178,13 @@ def test_edits_to_and_from_zero_keep_counts(store: str, algo: str) -> None:
     checks.reset(asked())
     for _ in range(4):
         assert checks.check(asked())
-    checks._judge.swap(closed_rules)
+    checks._evaluator.swap(closed_rules)
     assert is_denied_for_good(checks.check(asked()))
-    checks._judge.swap(open_rules)
+    checks._evaluator.swap(open_rules)
     assert checks.check(asked()).decisions[0].remaining == 5
-    checks._judge.swap(closed_rules)
+    checks._evaluator.swap(closed_rules)
     checks.reset(asked())
-    checks._judge.swap(open_rules)
+    checks._evaluator.swap(open_rules)
     assert checks.check(asked()).decisions[0].remaining == 9
     checks.close()
 

@@ -131,7 +131,7 @@ def test_an_override_under_a_name_that_became_shared_holds_for_each_of_them(guar
     """So an edit that adds a rule of the same name never takes a client's override away."""
     guard = Guard(policy(RULES.replace("name: a, actor: header X-Key, unit: hour", "unit: hour")))
     guard.override("a", "k", rpu=5)
-    guard._judge.swap(policy())
+    guard._evaluator.swap(policy())
     assert left(guard) == [5, 5, 1000]
     guard.override("a (hour)", "k", rpu=7)
     assert left(guard) == [5, 7, 1000]

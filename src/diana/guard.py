@@ -1,4 +1,4 @@
-"""All rules, by request: `Guard` and `AsyncGuard`, two shells around the judge that differ by an `await`."""
+"""All rules, by request: `Guard` and `AsyncGuard`, two shells around one evaluator; they differ by an `await`."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from diana.core.verdict import Verdict
 from diana.engine.background_refunds import AsyncioRefundQueue, ThreadRefundQueue
 from diana.engine.evaluator import Evaluator
 from diana.engine.override_arguments import override_from_arguments
+from diana.engine.shared_parts import SharedParts
 from diana.rules.loading import load_rules
 from diana.rules.watch.live_rules import LiveRules
 from diana.rules.watch.rules_health import Problem
@@ -31,7 +32,7 @@ from diana.stores import asynchronous
 
 
 class _PolicyGuard:
-    """What both shells are made of; they differ by an `await`."""
+    """What `Guard` and `AsyncGuard` have in common."""
 
     check: Any
 
@@ -46,13 +47,16 @@ class _PolicyGuard:
     ) -> None:
         if not isinstance(policy, Policy):
             raise ConfigError(_no_policy(type(self).__name__, policy))
-        self._begin(Evaluator(policy, store, clock, observers, local_store))
+        parts = SharedParts.opened(policy, store, clock, observers, local_store)
+        evaluator = Evaluator(policy, parts)
+        evaluator.start_shedding()
+        self._begin(evaluator)
 
-    def _begin(self, judge: Evaluator) -> None:
-        self._judge = judge
+    def _begin(self, evaluator: Evaluator) -> None:
+        self._evaluator = evaluator
         self._live: LiveRules | None = None
         if type(self).check is Guard.check:
-            self.check = self._judge.check  # one call less on every request
+            self.check = self._evaluator.check  # one call less on every request
 
     @classmethod
     def from_file(
@@ -90,68 +94,68 @@ class _PolicyGuard:
             live.close()
             raise
         guard._live = live
-        live.follow(guard._judge.swap)
-        guard._judge.follow = live.ensure
+        live.follow(guard._evaluator.swap)
+        guard._evaluator.threads.follow = live.ensure
         return guard
 
     @classmethod
     def beside(cls, guard: Guard | AsyncGuard, policy: Policy) -> Self:
         """Other rules that count where those of a guard do, on its clock and with its observers; that guard closes the stores."""
         made = cls.__new__(cls)
-        made._begin(guard._judge.beside(policy))
+        made._begin(guard._evaluator.sharing_stores(policy))
         return made
 
     def _accept_rules_if(self, check: Callable[[Policy], None]) -> None:
         """`check` raises ConfigError for rules that cannot be used here: now, and after each edit, which then is refused."""
-        check(self._judge.policy)
-        self._judge.accept = check
+        check(self._evaluator.policy)
+        self._evaluator.accept = check
 
     def _abandon(self) -> None:
         """Close what was opened, before any request was checked."""
         self._stop_following()
-        for store in self._judge.owned:
+        for store in self._evaluator.owned:
             store.close()
 
     @property
     def is_observed(self) -> bool:
         """Whether anything observes its verdicts."""
-        return bool(self._judge.observers)
+        return bool(self._evaluator.observers)
 
     @property
     def has_shared_store(self) -> bool:
         """Rules of scope global count in a store of their own."""
-        return not self._judge.one_store
+        return not self._evaluator.one_store
 
     @property
     def share(self) -> Share:
         """This node's part of every limit of scope divided, as it is now."""
-        return self._judge.shares.share
+        return self._evaluator.shares.share
 
     @property
     def zone_name(self) -> str | None:
         """The name of the shared memory in which rules of scope local count; None if they count in this process."""
-        return getattr(self._judge.local, "zone_name", None)
+        return getattr(self._evaluator.local, "zone_name", None)
 
     @property
     def counts_for_machine(self) -> bool:
         """Rules of scope local count for all processes of this machine together."""
-        return self._judge.local.shared
+        return self._evaluator.local.shared
 
     @property
     def problems(self) -> tuple[Problem, ...]:
         """What is wrong with where the rules come from; empty if nothing is."""
-        self._judge.enter_process()
+        self._evaluator.threads.enter_process()
         return () if self._live is None else self._live.problems
 
     def _stop_following(self) -> None:
-        self._judge.close()
+        self._evaluator.threads.close()
         if self._live is not None:
             self._live.close()
 
     @property
     def policy(self) -> Policy:
-        self._judge.enter_process()
-        return self._judge.policy
+        self._evaluator.threads.enter_process()
+        return self._evaluator.policy
 
     def override(
         self,
@@ -163,51 +167,51 @@ class _PolicyGuard:
         until: float | datetime | None = None,
     ) -> None:
         """Other numbers for one value of a rule's actor, in this process, until a moment in seconds since the epoch or with a timezone."""
-        self._judge.override(rule, value, override_from_arguments(rpu, burst, until))
+        self._evaluator.override(rule, value, override_from_arguments(rpu, burst, until))
 
     def remove_override(self, rule: str, value: str) -> None:
         """The rule's own numbers hold again. One of the rules file or of the store stays."""
-        self._judge.override(rule, value, None)
+        self._evaluator.override(rule, value, None)
 
     def keep_slots(self, verdict: Verdict) -> AcquiredSlots:
         """`with guard.keep_slots(verdict):` renews the slots of an allowed request while it runs, and releases them."""
-        return self._judge.giving_back.keep_slots(verdict)
+        return self._evaluator.refunds.keep_slots(verdict)
 
     @property
     def expired_slots(self) -> int:
         """Places that ran off while their request still ran: so often there may have been one more inside than `most` says."""
-        return self._judge.expired_slots
+        return self._evaluator.expired_slots
 
     @property
     def activity(self) -> ProcessActivity | None:
         """What the middleware tells of every request that it lets in; None: no factor of `shed` asks."""
-        return self._judge.activity
+        return self._evaluator.threads.activity
 
     def in_flight(self) -> AbstractContextManager[None]:
         """`with guard.in_flight():` around a request that was let in, for the factor `inflight`. The middleware does so by itself."""
-        activity = self._judge.activity
+        activity = self._evaluator.threads.activity
         return nullcontext() if activity is None else activity.inside()
 
     @property
     def factors(self) -> list[GaugeState]:
         """The factors of `shed` as they are now in this process."""
-        self._judge.enter_process()
-        return self._judge.factors()
+        self._evaluator.threads.enter_process()
+        return self._evaluator.threads.factors()
 
     @property
     def clock(self) -> Clock | None:
         """Delays (`verdict.delay`) are waited out on this clock; None: on the real one."""
-        return self._judge.clock
+        return self._evaluator.clock
 
     @property
     def identity_errors(self) -> int:
         """How often finding an identity failed; such requests are limited as `missing` says."""
-        return self._judge.identity_errors
+        return self._evaluator.identity_errors
 
     @property
     def function_errors(self) -> int:
         """How often a function of `policy.with_functions` failed; such requests are decided without it."""
-        return self._judge.function_errors
+        return self._evaluator.function_errors
 
 
 def _no_policy(guard: str, value: object) -> str:
@@ -228,37 +232,37 @@ class Guard(_PolicyGuard):
 
     def check(self, request: Request) -> Verdict:
         """Whether every rule lets the request pass; if one denies, none is charged."""
-        return self._judge.check(request)
+        return self._evaluator.check(request)
 
     def refund(self, verdict: Verdict) -> None:
         """Take back what an allowed request was charged, as far as it still counts."""
-        for store, verb, args in self._judge.giving_back.refunds(verdict):
-            getattr(store, verb)(*args)
+        for refund in self._evaluator.refunds.refunds(verdict):
+            refund.perform()
 
     def release(self, verdict: Verdict) -> None:
         """The request is done: give back the places that it took (`algo: C`). Done twice, it is done once."""
-        for store, verb, args in self._judge.giving_back.releases(verdict):
-            getattr(store, verb)(*args)
-        self._judge.giving_back.wake(verdict)
+        for refund in self._evaluator.refunds.releases(verdict):
+            refund.perform()
+        self._evaluator.refunds.wake(verdict)
 
     def wait(self, request: Request) -> Verdict:
         """`check`; where a rule says so (`max_wait`), it waits for a place, first come, first served."""
-        judge = self._judge
-        line, verdict = judge.line_before(request), None
+        evaluator = self._evaluator
+        line, verdict = evaluator.queue_ahead(request), None
         if line is None:
-            verdict = judge.quiet.check(request)
+            verdict = evaluator.evaluate(request)
             line = line_of_denial(verdict)
             if line is None:
-                return judge.tell(verdict)
-        timer = Timer(judge.clock)
+                return evaluator.notify(verdict)
+        timer = Timer(evaluator.clock)
         verdict = verdict or self.peek(request)
-        steps = wait_for_slot(judge.lines, timer, ThreadTicket(), line, request, verdict)
-        return judge.tell(drive(steps, partial(self._perform, timer)))
+        steps = wait_for_slot(evaluator.queues, timer, ThreadTicket(), line, request, verdict)
+        return evaluator.notify(drive(steps, partial(self._perform, timer)))
 
     def _perform(self, timer: Timer, step: CheckAgain | Sleep | AwaitTurn) -> Any:
         match step:
             case CheckAgain(request):
-                return self._judge.quiet.check(request)
+                return self._evaluator.evaluate(request)
             case Sleep(seconds):
                 return timer.sleep(seconds)
             case AwaitTurn(ticket, seconds):
@@ -266,27 +270,26 @@ class Guard(_PolicyGuard):
 
     def settle(self, verdict: Verdict, *, status: int) -> None:
         """The answer has this status: rules that do not charge it (`charge_on`) give their charge back. Once per verdict."""
-        for store, verb, args in self._judge.giving_back.settlements(verdict, status):
-            getattr(store, verb)(*args)
+        for refund in self._evaluator.refunds.settlements(verdict, status):
+            refund.perform()
 
     def settle_later(self, verdict: Verdict, *, status: int) -> None:
         """The same, without making an answer wait for a store that is elsewhere."""
-        for store, verb, args in self._judge.giving_back.settlements(verdict, status):
-            give_back = partial(getattr(store, verb), *args)
-            if hasattr(store, "asynchronous"):
-                self._later.put(give_back)
+        for refund in self._evaluator.refunds.settlements(verdict, status):
+            if hasattr(refund.store, "asynchronous"):
+                self._later.put(refund.perform)
             else:
-                give_back()
+                refund.perform()
 
     def peek(self, request: Request) -> Verdict:
         """What `check` would say; nothing is charged, and observers are not told."""
-        look = self._judge.look(request)
-        decisions = [store.peek([charge], look.now)[0] for store, charge in look.asked]
-        return self._judge.conclude_look(look, decisions, request)
+        plan = self._evaluator.plan_peek(request)
+        decisions = [store.peek([charge], plan.now)[0] for store, charge in plan.asked]
+        return plan.verdict(decisions)
 
     def reset(self, request: Request, rule: str | None = None) -> None:
         """Forget what was counted by the keys of this request: for all rules it meets, or for one."""
-        for store, meter, key in self._judge.counters(request, rule):
+        for store, meter, key in self._evaluator.counters(request, rule):
             store.reset(meter, key)
 
     def close(self) -> None:
@@ -295,8 +298,8 @@ class Guard(_PolicyGuard):
         self._later.close()
         if self.has_shared_store:
             flush()
-        self._judge.counts()  # the last numbers, for observers
-        for store in self._judge.owned:
+        self._evaluator.counts()  # the last numbers, for observers
+        for store in self._evaluator.owned:
             store.close()
 
 
@@ -309,18 +312,18 @@ class AsyncGuard(_PolicyGuard):
 
     async def check(self, request: Request) -> Verdict:
         """Whether every rule lets the request pass; if one denies, none is charged."""
-        return await self._judge.acheck(request)
+        return await self._evaluator.acheck(request)
 
     async def refund(self, verdict: Verdict) -> None:
         """Take back what an allowed request was charged, as far as it still counts."""
-        for store, verb, args in self._judge.giving_back.refunds(verdict):
-            await getattr(asynchronous(store), verb)(*args)
+        for refund in self._evaluator.refunds.refunds(verdict):
+            await refund.aperform()
 
     async def release(self, verdict: Verdict) -> None:
         """The request is done: give back the places that it took (`algo: C`). Done twice, it is done once."""
-        for store, verb, args in self._judge.giving_back.releases(verdict):
-            await getattr(asynchronous(store), verb)(*args)
-        self._judge.giving_back.wake(verdict)
+        for refund in self._evaluator.refunds.releases(verdict):
+            await refund.aperform()
+        self._evaluator.refunds.wake(verdict)
 
     async def wait(self, request: Request) -> Verdict:
         """`check`; where a rule says so (`max_wait`), it waits for a place, first come, first served."""
@@ -329,24 +332,24 @@ class AsyncGuard(_PolicyGuard):
 
     async def _begin_wait(self, request: Request) -> tuple[Verdict, QueueLimits | None]:
         """Without waiting: the verdict, and the line to stand in, if there is one; observers are then not told yet."""
-        judge = self._judge
-        line = judge.line_before(request)
+        evaluator = self._evaluator
+        line = evaluator.queue_ahead(request)
         if line is not None:
             return await self.peek(request), line
-        verdict = await judge.quiet.acheck(request)
+        verdict = await evaluator.aevaluate(request)
         line = line_of_denial(verdict)
-        return (judge.tell(verdict), None) if line is None else (verdict, line)
+        return (evaluator.notify(verdict), None) if line is None else (verdict, line)
 
     async def _end_wait(self, request: Request, verdict: Verdict, line: QueueLimits) -> Verdict:
-        judge = self._judge
-        timer = Timer(judge.clock)
-        steps = wait_for_slot(judge.lines, timer, TaskTicket(), line, request, verdict)
-        return judge.tell(await adrive(steps, partial(self._perform, timer)))
+        evaluator = self._evaluator
+        timer = Timer(evaluator.clock)
+        steps = wait_for_slot(evaluator.queues, timer, TaskTicket(), line, request, verdict)
+        return evaluator.notify(await adrive(steps, partial(self._perform, timer)))
 
     async def _perform(self, timer: Timer, step: CheckAgain | Sleep | AwaitTurn) -> Any:
         match step:
             case CheckAgain(request):
-                return await self._judge.quiet.acheck(request)
+                return await self._evaluator.aevaluate(request)
             case Sleep(seconds):
                 return await timer.asleep(seconds)
             case AwaitTurn(ticket, seconds):
@@ -354,28 +357,28 @@ class AsyncGuard(_PolicyGuard):
 
     async def settle(self, verdict: Verdict, *, status: int) -> None:
         """The answer has this status: rules that do not charge it (`charge_on`) give their charge back. Once per verdict."""
-        for store, verb, args in self._judge.giving_back.settlements(verdict, status):
-            await getattr(asynchronous(store), verb)(*args)
+        for refund in self._evaluator.refunds.settlements(verdict, status):
+            await refund.aperform()
 
     async def settle_later(self, verdict: Verdict, *, status: int) -> None:
         """The same, without making an answer wait for a store that is elsewhere."""
-        for store, verb, args in self._judge.giving_back.settlements(verdict, status):
-            if hasattr(store, "asynchronous"):
-                self._later.put(partial(getattr(asynchronous(store), verb), *args))
+        for refund in self._evaluator.refunds.settlements(verdict, status):
+            if hasattr(refund.store, "asynchronous"):
+                self._later.put(refund.aperform)
             else:
-                getattr(store, verb)(*args)
+                refund.perform()
 
     async def peek(self, request: Request) -> Verdict:
         """What `check` would say; nothing is charged, and observers are not told."""
-        look = self._judge.look(request)
+        plan = self._evaluator.plan_peek(request)
         decisions = [
-            (await asynchronous(store).peek([charge], look.now))[0] for store, charge in look.asked
+            (await asynchronous(store).peek([charge], plan.now))[0] for store, charge in plan.asked
         ]
-        return self._judge.conclude_look(look, decisions, request)
+        return plan.verdict(decisions)
 
     async def reset(self, request: Request, rule: str | None = None) -> None:
         """Forget what was counted by the keys of this request: for all rules it meets, or for one."""
-        for store, meter, key in self._judge.counters(request, rule):
+        for store, meter, key in self._evaluator.counters(request, rule):
             await asynchronous(store).reset(meter, key)
 
     async def close(self) -> None:
@@ -384,6 +387,6 @@ class AsyncGuard(_PolicyGuard):
         await self._later.close()
         if self.has_shared_store:
             await aflush()
-        self._judge.counts()  # the last numbers, for observers
-        for store in self._judge.owned:
+        self._evaluator.counts()  # the last numbers, for observers
+        for store in self._evaluator.owned:
             await asynchronous(store).close()

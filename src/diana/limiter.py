@@ -44,7 +44,7 @@ from diana.slots.wait_queue import (
     until_delay_is_over,
     wait_until_allowed,
 )
-from diana.stores import asynchronous, open_store, refund_verb
+from diana.stores import arefund_of, asynchronous, open_store, refund_of
 from diana.stores.adapters import decide_shielded
 from diana.stores.zero import ZeroStore
 
@@ -160,17 +160,17 @@ class _Limits:
         """What a store takes: the charges, and the time if there is a clock of our own."""
         return [Charge(meter, key, cost) for meter in self.meters], self.now()
 
-    def refunds(self, decision: Decision) -> list[tuple[str, list[Charge], int]]:
-        """What a store is to refund: by its verb and by the moment at which it was charged."""
+    def refunds(self, decision: Decision) -> list[tuple[bool, list[Charge], int]]:
+        """What a store is to refund: whether it was decided without the server, the charges, and the moment at which they were made."""
         parts: tuple[Decision, ...] = (decision,) * len(self.meters)
         if isinstance(decision, JointDecision) and decision.parts:
             parts = decision.parts
-        together: dict[tuple[str, int], list[Charge]] = {}
+        together: dict[tuple[bool, int], list[Charge]] = {}
         for meter, part in zip(self.meters, parts, strict=True):
-            made = refund_verb(part), charged_at(meter, part)
+            made = part.degraded, charged_at(meter, part)
             charge = Charge(meter, decision.key, decision.cost)
             together.setdefault(made, []).append(charge)
-        return [(verb, charges, at) for (verb, at), charges in together.items()]
+        return [(degraded, charges, at) for (degraded, at), charges in together.items()]
 
     def now(self) -> int | None:
         return None if self.clock is None else self.clock()
@@ -323,8 +323,8 @@ class Limiter:
         """Take a charge back, as far as it still counts. A denial has nothing to give back."""
         if decision and decision.cost:
             now = self._limits.now()
-            for verb, charges, at in self._limits.refunds(decision):
-                getattr(self._store, verb)(charges, at, now)
+            for degraded, charges, at in self._limits.refunds(decision):
+                refund_of(self._store, degraded=degraded)(charges, at, now)
             self._limits.lines.wake(self._limits.line_of(decision.key) or "")
 
     def reset(self, key: str) -> None:
@@ -438,8 +438,8 @@ class AsyncLimiter:
         """Take a charge back, as far as it still counts. A denial has nothing to give back."""
         if decision and decision.cost:
             now = self._limits.now()
-            for verb, charges, at in self._limits.refunds(decision):
-                await getattr(self._store, verb)(charges, at, now)
+            for degraded, charges, at in self._limits.refunds(decision):
+                await arefund_of(self._store, degraded=degraded)(charges, at, now)
             self._limits.lines.wake(self._limits.line_of(decision.key) or "")
 
     async def reset(self, key: str) -> None:

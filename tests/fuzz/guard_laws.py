@@ -26,7 +26,7 @@ class GuardLaws:
         self._ends = "'until'" in repr((history.rules, history.steps))
         """Some override ends at a moment, so that time changes more than counters."""
         self._side = side
-        self._guard = side.guard._judge
+        self._guard = side.guard._evaluator
         self._models = models
         self._clock = clock
         self._admitted: dict[Counter, list[tuple[int, int, Decision]]] = {}
@@ -89,9 +89,9 @@ class GuardLaws:
             self._check_retry(request, verdict, len(before.rules))
 
     def _peek(self, request: Request) -> Verdict:
-        look = self._guard.look(request)
-        decisions = [store.peek([charge], look.now)[0] for store, charge in look.asked]
-        verdict: Verdict = self._guard.conclude_look(look, decisions, request)
+        plan = self._guard.plan_peek(request)
+        decisions = [store.peek([charge], plan.now)[0] for store, charge in plan.asked]
+        verdict: Verdict = plan.verdict(decisions)
         return verdict
 
     def _state(self, meter: CounterSpec, key: str) -> Any:

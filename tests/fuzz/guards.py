@@ -164,7 +164,7 @@ class Side:
             clock=clock,
             observers=[lambda _, verdict: self.observed.append(verdict)],
         )
-        self.guard._judge.dropping.chance = Random(history.chance).random
+        self.guard._evaluator.dropping.chance = Random(history.chance).random
         self.answers = ResponseBuilder(policy)
         self.allowed: list[Verdict] = []
 
@@ -284,13 +284,13 @@ class _Run:
             policies = [self._policy(rules) for _ in self._sides]
             self._laws.edit(policies[0])
             for side, policy in zip(self._sides, policies, strict=True):
-                side.guard._judge.swap(policy)
+                side.guard._evaluator.swap(policy)
                 side.answers = ResponseBuilder(policy)
         except ConfigError as error:
             raise InvalidHistory from error
 
     def _reset_what_is_not_comparable(self, sent: Sent) -> None:
-        looks = [side.guard._judge.look(sent.request()).asked for side in self._sides]
+        looks = [side.guard._evaluator.plan_peek(sent.request()).asked for side in self._sides]
         charges = [charge for _, charge in looks[0]]
         found = {*self._forgetting.not_comparable(charges, self._clock())}
         for look in looks if found else ():

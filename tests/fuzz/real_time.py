@@ -149,7 +149,7 @@ class _Guard(_Player):
             case Forget(sent, rule):
                 guard.reset(sent.request(), rule)
             case Edit(rules):
-                guard._judge.swap(self._policy(rules))
+                guard._evaluator.swap(self._policy(rules))
             case RefundRequest(back) if back < len(self._allowed):
                 guard.refund(self._allowed.pop(-1 - back)[1])
             case Settle(back, status) if back < len(self._allowed):

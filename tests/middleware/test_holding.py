@@ -326,7 +326,7 @@ def test_wsgi_waits_for_a_place() -> None:
     answers: list[int] = []
     waiting = threading.Thread(target=lambda: answers.append(ask_wsgi(app).status))
     waiting.start()
-    until(lambda: bool(guard._judge.lines), "it stands in line")
+    until(lambda: bool(guard._evaluator.queues), "it stands in line")
     assert not answers
     first.close()  # type: ignore[attr-defined]
     waiting.join()

@@ -132,7 +132,7 @@ def test_a_give_back_does_not_delay_the_answer(valkey_url: str) -> None:
         store = f"{valkey_url}?budget=10s"
         guard = AsyncGuard(policy(LOGIN % "global"), store)
         settling = asyncio.Event()
-        side = asynchronous(guard._judge.shared)
+        side = asynchronous(guard._evaluator.shared)
         real = side.refund
 
         async def slow(*args: Any) -> None:

@@ -602,5 +602,5 @@ def test_settings_that_change_live_reach_routes() -> None:
     app.router.routes.append(Route("/", home))
     assert [ask(middleware).status for _ in range(2)] == [200, 429]
     changed = policy(f"response: {{status: 420}}\n{NOWHERE}")
-    middleware.guard._judge.swap(changed)
+    middleware.guard._evaluator.swap(changed)
     assert asyncio.run(aask(middleware)).status == 420  # and what was counted is kept

@@ -42,7 +42,7 @@ def follow_rules() -> None:
 
 def measure_load() -> None:
     """The parent's thread is not here, and what it has measured is the parent's."""
-    (before,) = served.guard._judge.factors()
+    (before,) = served.guard._evaluator.threads.factors()
     assert before.value is not None
     _ = served.guard.factors
     until(lambda: served.guard.factors[0].value not in (None, before.value), "it is measured anew")

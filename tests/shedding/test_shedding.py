@@ -245,15 +245,25 @@ def test_levels_change_live_and_what_was_measured_stays() -> None:
     dial = Dial(92.0)
     guard = Guard(policy(line(dial)))
     at_level(guard, 2)
-    guard._judge.swap(policy(line(dial, (Level(50, 100),))))
+    guard._evaluator.swap(policy(line(dial, (Level(50, 100),))))
     assert (state(guard).level, state(guard).reject, dial.opened) == (1, 100, 1)
     assert not guard.check(ANY)
-    guard._judge.swap(policy())
+    guard._evaluator.swap(policy())
     assert guard.check(ANY)
     assert guard.factors == []
-    guard._judge.swap(policy(line(dial)))
+    guard._evaluator.swap(policy(line(dial)))
     at_level(guard, 2)
     assert dial.opened == 2
+    guard.close()
+
+
+def test_a_guard_that_waits_measures_what_was_swapped_in() -> None:
+    dial = Dial(92.0)
+    guard = Guard(policy())
+    assert guard.wait(ANY)
+    guard._evaluator.swap(policy(line(dial)))
+    guard.wait(ANY)
+    until(lambda: dial.opened == 1, "the load is measured")
     guard.close()
 
 
@@ -283,7 +293,7 @@ def test_levels_swapped_in_while_the_load_is_measured_hold_at_once(
     monkeypatch.setattr(Gauge, "state", show_slowly)
     monkeypatch.setattr(Shedding, "_rank", rank_and_tell)
     until(measuring.is_set, "the load is measured")
-    guard._judge.swap(policy(line(dial, (Level(60, 100),))))
+    guard._evaluator.swap(policy(line(dial, (Level(60, 100),))))
     swapped.set()
     until(ranked.is_set, "it was measured")
     assert (state(guard).level, guard.check(ANY).allowed) == (0, True)

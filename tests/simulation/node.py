@@ -244,7 +244,7 @@ class Node:
         self.counts[name] = self.counts.get(name, 0) + number
 
     def edit(self, policy: Policy) -> None:
-        self.guard._judge.swap(policy)
+        self.guard._evaluator.swap(policy)
 
     def request(self, request: Request, refund_after_us: int | None = None) -> None:
         self._when_it_runs(lambda: self._advance(self._handle(request, refund_after_us), None))

@@ -94,7 +94,7 @@ def test_a_closed_guard_is_not_kept_and_its_numbers_stay(
     for _ in range(3):
         guard = Guard(rules_from_bytes(text), f"{redis7.url}?budget=5s", observers=[observer])
         guard.check(Request())
-        stores.append(ref(guard._judge.shared))
+        stores.append(ref(guard._evaluator.shared))
         guard.close()
         del guard
     gc.collect()

@@ -282,6 +282,13 @@ class FleetStore(Protocol):
         """Give places back, all side by side: (charge, moment, degraded) of each. Gives those that could not be, for another try."""
 
 
+class AsyncFleetStore(Protocol):
+    """What the side for coroutines of such a store may have beside an AsyncStore's methods."""
+
+    async def refund_here(self, charges: Charges, at: int, now: int | None = None) -> None:
+        """Take back degraded charges, which the store knows nothing of."""
+
+
 T = TypeVar("T")
 
 StateSwap = tuple[str, Numbers | None, Numbers]

@@ -1,8 +1,16 @@
-"""All rules, by request: what `Guard` and `AsyncGuard` ask.
+"""How a request is evaluated: what `Guard` and `AsyncGuard` have in common.
 
-rule_stores   where the rules of a policy count: here, in the fleet's store, in leases of it
-charging      who is asking, for each rule: from a request to charges
-dropping      `drop: random`: chance, before anything is asked
-judge         what happens, in order, up to the verdict
-giving_back   what comes back after it: refunds, charges by outcome, places
+evaluator           the order of evaluation, from a request to a verdict
+charge_builder      from a rule and a request to a charge: match, identify, adjust the limit
+rule_stores         where the rules of a policy are counted: locally, in the fleet's store, in leases of it
+random_early_drop   `drop: random`
+refunds             what is taken back after a verdict: charges, settlements, slots
+background_refunds  refunds that no response waits for
+peek_plan           what `peek` looks at
+observers           who is notified of a verdict, and what numbers an observer reads
+shared_parts        what evaluators on the same stores share
+process_threads     the threads that an evaluator needs in each process
+function_errors     what functions of the application raise
+override_arguments  the arguments of `guard.override`
+slots_after_edit    slots that are held while their rule is edited
 """

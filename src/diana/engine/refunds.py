@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from diana.core.charge import charged_at
 from diana.core.contracts import Clock, Store
@@ -16,15 +16,25 @@ from diana.engine.charge_builder import Charge
 from diana.engine.rule_stores import RuleStores
 from diana.slots.slot import AcquiredSlots, HeldSlot, SlotStore, keeper_of_process, place_name
 from diana.slots.wait_queue import WaitQueues
-from diana.stores import refund_verb
+from diana.stores import arefund_of, asynchronous, refund_of
 
 
 class StoreRefund(NamedTuple):
-    """A method of a store to call; what it gives is of no interest."""
+    """One charge to take back from one store: a refund, a charge that the response's status does not charge, or a slot."""
 
     store: Store
-    verb: str
-    args: tuple[Any, ...]
+    charge: Charge
+    at: int
+    now: int | None
+    degraded: bool
+    """The store decided it without its server."""
+
+    def perform(self) -> None:
+        refund_of(self.store, degraded=self.degraded)([self.charge], self.at, self.now)
+
+    async def aperform(self) -> None:
+        refund = arefund_of(asynchronous(self.store), degraded=self.degraded)
+        await refund([self.charge], self.at, self.now)
 
 
 class RefundPlanner:
@@ -104,10 +114,9 @@ class RefundPlanner:
             if decision and any(rule is one for one in rules):
                 charge = (meter, decision.key, decision.cost)
                 now = self._clock and self._clock()
-                verb = refund_verb(decision)
                 store = self._stores.of(rule)
                 at = self._stores.charged_at(store, meter, decision)
-                yield StoreRefund(store, verb, ([charge], at, now))
+                yield StoreRefund(store, charge, at, now, decision.degraded)
 
     def _places_of(self, verdict: Verdict) -> Iterator[HeldSlot]:
         meters = verdict.meters or verdict.match.meters

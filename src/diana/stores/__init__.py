@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
-from diana.core.contracts import AsyncStore, Client, Store
-from diana.core.decision import Decision
+from diana.core.contracts import AsyncFleetStore, AsyncStore, Client, FleetStore, Store
 from diana.core.errors import ConfigError
 from diana.core.store_url import no_store_url
 from diana.runtime.entry_points import plugin
@@ -40,6 +40,11 @@ def asynchronous(store: Store) -> AsyncStore:
     return AsyncAdapter(store) if side is None else side
 
 
-def refund_verb(decision: Decision) -> str:
-    """A store that decides by itself when it is lost has a `refund_here` for what it decided so."""
-    return "refund_here" if decision.degraded else "refund"
+def refund_of(store: Store, *, degraded: bool) -> Callable[..., None]:
+    """What refunds a charge in this store. Charges that it decided without its server are unknown to the server."""
+    return cast("FleetStore", store).refund_here if degraded else store.refund
+
+
+def arefund_of(store: AsyncStore, *, degraded: bool) -> Callable[..., Awaitable[None]]:
+    """The same for coroutines."""
+    return cast("AsyncFleetStore", store).refund_here if degraded else store.refund

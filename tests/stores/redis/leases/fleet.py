@@ -90,7 +90,7 @@ def _nodes(url: str, code: str, rpu: int) -> Iterator[list[Any]]:
 
 def _node(url: str, code: str, rpu: int, pipe: Connection) -> None:
     guard = Guard(policy(code, rpu), url)
-    store = guard._judge.shared
+    store = guard._evaluator.shared
     assert isinstance(store, RedisStore)
     while store.shares.share.total < len(LOADS):
         time.sleep(0.01)

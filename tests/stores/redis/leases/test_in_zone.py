@@ -200,7 +200,7 @@ def policy(
 
 
 def store_of(guard: Guard) -> RedisStore:
-    store = guard._judge.shared
+    store = guard._evaluator.shared
     assert isinstance(store, RedisStore)
     return store
 
