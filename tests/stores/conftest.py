@@ -8,8 +8,6 @@ from typing import Any
 import pytest
 
 from diana.stores.c_kernels import kernels
-from diana.stores.memory import c_store as in_c
-from diana.stores.memory import python_store as in_python
 from diana.stores.zone.store import SharedStore
 from tests.servers.server import Server
 from tests.stores.redis.counting import opened
@@ -26,7 +24,7 @@ def every_store(
         assert kernels() is not None
     match request.param.split()[0]:
         case "memory":
-            yield (in_c if request.param.endswith("C") else in_python).MemoryStore()
+            yield CMemoryStore() if request.param.endswith("C") else PythonMemoryStore()
         case "zone":
             with zone_name() as name:
                 if request.param.endswith("Python"):

@@ -20,11 +20,11 @@ from diana.stores.memory.python_store import PythonMemoryStore
 BEGIN_US = 1_700_000_000_000_000
 SECOND_US = 1_000_000
 HOUSE = (
-    "/stores/memory/in_python.py",
-    "/stores/agenda.py",
-    "/stores/crowd.py",
-    "/core/weigh.py",
-    "/core/log.py",
+    "/stores/memory/python_store.py",
+    "/stores/memory/limit_table.py",
+    "/stores/memory/eviction.py",
+    "/core/charge.py",
+    "/core/entry_log.py",
 )
 NEVER_STRUCK = (
     "try:",

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 
-from diana.stores.zone.python.entry_table import (
+from diana.stores.zone.python.entry_table import FURTHER_SLOT, LENGTH, LOG, NEXT, NUMBERS
+from diana.stores.zone.python.layout import (
     FREE,
     FREE_LIST,
     FRESH,
     FURTHER,
-    FURTHER_SLOT,
     KEYS,
-    LENGTH,
     LINE,
-    LOG,
     MOST_LIMITS,
-    NEXT,
-    NUMBERS,
     USED,
 )
 from diana.stores.zone.python.log_entries import TOPS
