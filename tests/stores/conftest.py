@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from diana.stores.c_kernels import kernels
+from diana.stores.memory.c_store import CMemoryStore
+from diana.stores.memory.python_store import PythonMemoryStore
 from diana.stores.zone.store import SharedStore
 from tests.servers.server import Server
 from tests.stores.redis.counting import opened

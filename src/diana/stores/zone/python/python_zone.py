@@ -26,7 +26,7 @@ from diana.core.decision import Decision
 from diana.core.entry_log import Log
 from diana.core.errors import ConfigError, KeyTypeError
 from diana.runtime.fork import acquiring, refuse_reentry
-from diana.stores.zone.c_zone import too_many_entries
+from diana.stores.zone.entry_limit import too_many_entries
 from diana.stores.zone.python.entry_table import (
     BLOCKED,
     EXPIRES,
