@@ -185,7 +185,7 @@ class _Run:
             charged = [
                 meter
                 for meter in self._meters[number]
-                if decision or not self.laws.passes(meter, key, cost)
+                if decision or not (meter.denies_all or self.laws.passes(meter, key, cost))
             ]
             self._forgetting.note(charged, key, self._clock())
         self.laws.after_take(number, decision)
