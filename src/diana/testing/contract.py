@@ -26,16 +26,18 @@ def store_contract(
     *,
     examples: int = 50,
     counts: Sequence[Algorithm] | None = None,
+    reports_more_after: bool = True,
 ) -> None:
     """Raise AssertionError with what the store got wrong. `open_store` gives an empty store each time.
 
-    `counts`: the algorithms that it can count; if not said, all that are installed.
+    `counts`: the algorithms that it can count; if not said, all that are installed. `reports_more_after`: whether an allowed decision has
+    the `more_after` of its algorithm; a store that answers from leases reports none.
     """
     check_needs()
     known = list(algorithms().values()) if counts is None else list(counts)
     beside = algorithms()["SL"] if counts is None else known[-1]
     for algorithm in known:
-        _same_as_the_algorithm(open_store, algorithm, examples)
+        _same_as_the_algorithm(open_store, algorithm, examples, reports_more_after)
         _bound_is_the_same(open_store, algorithm)
         _all_or_nothing(open_store, algorithm, beside)
         _exact_under_threads(open_store, algorithm)
@@ -53,7 +55,7 @@ def _meter(name: str, algorithm: Algorithm, rpu: int = 5, **options: Any) -> Met
 
 
 def _same_as_the_algorithm(
-    open_store: Callable[[], Store], algorithm: Algorithm, examples: int
+    open_store: Callable[[], Store], algorithm: Algorithm, examples: int, reports_more_after: bool
 ) -> None:
     from hypothesis import HealthCheck, given, settings
     from hypothesis import strategies as st
@@ -92,6 +94,8 @@ def _same_as_the_algorithm(
                 if moment:
                     states[key], charged[key], state = after, moment, after
             after, outcome = algorithm.decide(state, meter.params, cost, now)
+            if outcome[0] and not reports_more_after:
+                outcome = (True, outcome[1], 0, *outcome[3:])
             wanted = Decision(outcome, meter.params.limit, key, cost, now)
             if cost and outcome[0]:
                 charged[key] = charged_at(meter, wanted)

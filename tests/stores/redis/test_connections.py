@@ -7,7 +7,7 @@ import logging
 import socket
 from math import inf
 from pathlib import Path
-from threading import Thread
+from threading import Barrier, Thread
 
 import pytest
 
@@ -112,6 +112,30 @@ def test_a_loop_for_each_request_needs_no_connection_for_each(
         assert not any(decision.degraded for decision in told)
         assert len(made) <= 5
         asyncio.run(limiter.close())
+
+
+def test_the_first_request_of_each_of_many_loops_is_decided_by_the_server(redis7: Server) -> None:
+    """Sixteen threads with loops of their own, all at once, again and again: connections are taken over or opened within the budget."""
+    with opened(redis7.url) as store:
+        until_asked(store, window())
+        rounds, loops = 20, 16
+        barrier = Barrier(loops)
+        told: list[Decision] = []
+
+        async def take() -> Decision:
+            barrier.wait()
+            return (await store.asynchronous.decide([(window(), "k", 1)]))[0]
+
+        def work() -> None:
+            told.extend(asyncio.run(take()) for _ in range(rounds))
+
+        threads = [Thread(target=work) for _ in range(loops)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(told) == rounds * loops
+        assert sum(decision.degraded for decision in told) == 0
 
 
 def test_the_certificates_are_read_once(tmp_path: Path) -> None:

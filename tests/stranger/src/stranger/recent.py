@@ -42,6 +42,9 @@ class Recent:
     def _left(self, moment, params, now):
         return max(0, moment + params.unit_us - now)
 
+    def moment_of(self, params, outcome, now):
+        return now + outcome[3] - params.unit_us  # the newest entry, which may be ahead
+
     def refund(self, state, params, cost, at, now):
         return state.after(now - params.unit_us).strike(at, cost)
 
