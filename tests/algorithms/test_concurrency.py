@@ -102,6 +102,25 @@ def test_editing_hold_or_most_keeps_who_is_inside() -> None:
     assert str(one.limit) == "2 at once"
 
 
+@pytest.mark.parametrize("back_us", [1, 1_000_000, 3_600_000_000])
+def test_slots_are_released_by_name_after_the_clock_was_set_back(back_us: int) -> None:
+    state, moments = full()
+    now = BEGIN_US - back_us
+    for free, at in enumerate(moments, 1):
+        state = refund(state, params(), 1, at, now)
+        assert room(state, now) == free
+
+
+def test_a_slot_acquired_while_another_is_a_second_ahead_is_released_by_name() -> None:
+    state, _ = full(1)
+    now = BEGIN_US - 1_000_000
+    after, outcome = decide(state, params(), 1, now)
+    assert outcome[0]
+    assert after is not None
+    back = refund(after, params(), 1, Concurrency.moment_of(params(), outcome, now), now)
+    assert room(back, now) == room(state, now) == 1
+
+
 def test_a_clock_that_was_set_back_blocks_no_longer_than_hold() -> None:
     state, _ = full()
     now = BEGIN_US - 3_600_000_000

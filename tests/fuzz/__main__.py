@@ -17,12 +17,13 @@ from itertools import count
 from secrets import randbelow
 from time import monotonic
 
+from tests.fuzz.back_ends import Tally
 from tests.fuzz.session import Failure, RealTimeFailure, Session, session
 from tests.servers.programs import PROGRAMS
 from tests.servers.running import running
+from tests.servers.server import Server
 
 MOST_FAILURES = 5
-TOLD_SECONDS = 60
 BETWEEN = 1_500
 """Histories with a fake clock after each batch in real time: about a tenth of the time goes to batches."""
 
@@ -30,34 +31,36 @@ BETWEEN = 1_500
 def main() -> int:
     options = _options().parse_args()
     print(f"fuzzing with --seed {options.seed}", flush=True)
-    with running(PROGRAMS) as servers, session(servers) as opened:
-        if options.history is not None:
-            failures = _told(opened.run(options.seed, options.history))
-        elif options.real_time is not None:
-            failures = _told(opened.run_in_real_time(options.seed, options.real_time))
+    tally = Tally()
+    with running(PROGRAMS) as servers:
+        if options.history is None and options.real_time is None:
+            failures = _run(servers, tally, options.seed, 60 * options.minutes)
         else:
-            failures = _run(opened, options.seed, 60 * options.minutes)
-        print(opened.back_ends.report())
-    print(f"{failures} failures, {opened.invalid} histories that could not be run")
+            with session(servers, tally) as opened:
+                failures = _run_one(opened, options.seed, options.history, options.real_time)
+    print(tally)
+    print(f"{failures} failures")
     return 1 if failures else 0
 
 
-def _run(opened: Session, seed: int, seconds: float) -> int:
-    """How many failed."""
-    begin = told = monotonic()
+def _run_one(opened: Session, seed: int, history: int | None, batch: int | None) -> int:
+    if history is not None:
+        return _told(opened.run(seed, history))
+    return _told(opened.run_in_real_time(seed, batch or 0))
+
+
+def _run(servers: dict[str, Server], tally: Tally, seed: int, seconds: float) -> int:
+    """How many failed. Stores are opened anew for each batch: they keep what they know of limits, and each history has its own."""
+    begin = monotonic()
     failures = 0
     for batch in count():
-        if monotonic() - begin > seconds or failures >= MOST_FAILURES:
-            break
-        failures += _told(opened.run_in_real_time(seed, batch))
-        for number in range(batch * BETWEEN, (batch + 1) * BETWEEN):
-            if monotonic() - begin > seconds or failures >= MOST_FAILURES:
-                break
-            failures += _told(opened.run(seed, number))
-        if monotonic() - told > TOLD_SECONDS:
-            told = monotonic()
-            done = (batch + 1) * BETWEEN
-            print(f"{done:,} histories in {told - begin:.0f} s", flush=True)
+        with session(servers, tally) as opened:
+            failures += _told(opened.run_in_real_time(seed, batch))
+            for number in range(batch * BETWEEN, (batch + 1) * BETWEEN):
+                if monotonic() - begin > seconds or failures >= MOST_FAILURES:
+                    return failures
+                failures += _told(opened.run(seed, number))
+        print(f"{number + 1:,} histories in {monotonic() - begin:.0f} s", flush=True)
     return failures
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import cycle
 from typing import Any
 
@@ -21,6 +22,31 @@ RUNS_PER_CLEARING = 100
 
 
 @dataclass
+class Compared:
+    """How much of a back end."""
+
+    histories: int = 0
+    decisions: int = 0
+    in_real_time: int = 0
+    """Decisions without a fake clock."""
+
+
+class Tally(defaultdict[str, Compared]):
+    """By the name of the back end."""
+
+    def __init__(self) -> None:
+        super().__init__(Compared)
+
+    def __str__(self) -> str:
+        lines = [f"{'back end':<18} {'histories':>10} {'decisions':>12} {'in real time':>14}"]
+        lines += [
+            f"{name:<18} {one.histories:>10,} {one.decisions:>12,} {one.in_real_time:>14,}"
+            for name, one in self.items()
+        ]
+        return "\n".join(lines)
+
+
+@dataclass
 class BackEnd:
     """A store, and another beside it, for rules of scope local."""
 
@@ -29,10 +55,7 @@ class BackEnd:
     local: Any
     server: Server | None = None
     """Where the store counts, if not in this process or machine."""
-    histories: int = 0
-    decisions: int = 0
-    in_real_time: int = 0
-    """Decisions without a fake clock."""
+    compared: Compared = field(default_factory=Compared)
 
     def clear(self) -> None:
         self.local.clear()
@@ -59,17 +82,9 @@ class BackEnds:
         self.runs += 1
         return f"run{self.runs}"
 
-    def report(self) -> str:
-        lines = [f"{'back end':<18} {'histories':>10} {'decisions':>12} {'in real time':>14}"]
-        lines += [
-            f"{one.name:<18} {one.histories:>10,} {one.decisions:>12,} {one.in_real_time:>14,}"
-            for one in self.others
-        ]
-        return "\n".join(lines)
-
 
 @contextmanager
-def back_ends(servers: Mapping[str, Server]) -> Iterator[BackEnds]:
+def back_ends(servers: Mapping[str, Server], tally: Tally) -> Iterator[BackEnds]:
     """On running servers, by their names."""
     with ExitStack() as stack:
         makers: dict[str, Callable[[], Any]] = {"memory in Python": in_python.PythonMemoryStore}
@@ -77,11 +92,13 @@ def back_ends(servers: Mapping[str, Server]) -> Iterator[BackEnds]:
             makers["memory in C"] = _memory_in_c
             makers["zone in C"] = lambda: _zone("native", stack)
         makers["zone in Python"] = lambda: _zone("python", stack)
-        made = [BackEnd(name, make(), make()) for name, make in makers.items()]
+        made = [
+            BackEnd(name, make(), make(), compared=tally[name]) for name, make in makers.items()
+        ]
         local = cycle(makers.values())
         for name, server in servers.items():
             store = stack.enter_context(opened(server.url))
-            made.append(BackEnd(name, store, next(local)(), server))
+            made.append(BackEnd(name, store, next(local)(), server, tally[name]))
         yield BackEnds(BackEnd("model", Model(), Model()), made)
 
 

@@ -38,7 +38,10 @@ class Forgetting:
             counter = (meter.id, key)
             if meter.denies_all:
                 continue
-            if now >= self._until.get(counter, 0) and _reset_us(meter, self._state(counter), now):
+            reset_us = _reset_us(meter, self._state(counter), now)
+            if reset_us == 0:
+                self._until.pop(counter, None)  # to this limit it is new: it may begin it anew
+            elif now >= self._until.get(counter, 0):
                 yield meter, key
 
     def _state(self, counter: Counter) -> State | None:

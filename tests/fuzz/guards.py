@@ -181,7 +181,7 @@ def run_guards(
             finding.step = place
             raise
     for one in back_ends:
-        one.histories += 1
+        one.compared.histories += 1
 
 
 class _Run:
@@ -263,7 +263,7 @@ class _Run:
             raise BrokenLaw("check raised an error")
         for side in self._sides:
             verdict = verdicts[id(side)]
-            side.back_end.decisions += len(verdict.decisions)
+            side.back_end.compared.decisions += len(verdict.decisions)
             if len(side.observed) != 1 or side.observed[0] is not verdict:
                 raise BrokenLaw(f"observers were called with {side.observed}, not once")
             if verdict:

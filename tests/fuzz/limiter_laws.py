@@ -40,12 +40,18 @@ class LimiterLaws:
             self._steps_back = self._clock.steps_back
             self._admitted.clear()
             self._history.stop()
+        if any(meter.denies_all for meter in self._meters[number]):
+            return
         self._before = [self._answers(meter, key) for meter in self._meters[number]]
         for meter in self._meters[number]:
             self._check_edit(meter, key)
 
     def after_take(self, number: int, decision: Decision) -> None:
         meters, key, now = self._meters[number], decision.key, decision.at
+        if any(meter.denies_all for meter in meters):
+            if decision or decision.outcome[2] != NEVER:
+                raise BrokenLaw(f"a limit of 0 denies every request, for ever: {decision}")
+            return
         if decision and decision.cost:
             for meter in meters:
                 self._note(meter, decision)

@@ -109,7 +109,7 @@ def run_limiters(
             raise
     run.laws.conclude()
     for one in back_ends:
-        one.histories += 1
+        one.compared.histories += 1
 
 
 class _Run:
@@ -185,7 +185,7 @@ class _Run:
             charged = [
                 meter
                 for meter in self._meters[number]
-                if decision or not self.laws.passes(meter, key, cost)
+                if decision or not (meter.denies_all or self.laws.passes(meter, key, cost))
             ]
             self._forgetting.note(charged, key, self._clock())
         self.laws.after_take(number, decision)
@@ -211,7 +211,7 @@ class _Run:
     def _all_say(self, ask: Callable[[int], Any]) -> list[Any]:
         said = [self._result(ask, place) for place in range(len(self._back_ends))]
         for back_end in self._back_ends:
-            back_end.decisions += 1
+            back_end.compared.decisions += 1
         compare(said[0], dict(zip(self._names, said[1:], strict=True)))
         parts = [getattr(one, "parts", ()) for one in said]
         compare(parts[0], dict(zip(self._names, parts[1:], strict=True)))

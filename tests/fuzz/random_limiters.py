@@ -65,6 +65,8 @@ def _limiter(chance: Random, name: str) -> Limits:
 
 def _rpu(chance: Random, algo: str) -> int:
     kind = chance.random()
+    if kind < 0.01:
+        return 0
     if kind < 0.7 or algo == "SL":
         return chance.randint(1, 12) if kind < 0.9 else chance.choice((97, MOST_IN_LOG))
     return chance.choice((97, 1_000, 999_983, 10**9, chance.randint(1, 5_000)))
@@ -110,7 +112,7 @@ def _edited(chance: Random, limits: Limits) -> Limits:
 
 def _pace_and_unit(rpu: int, unit: str) -> tuple[int, int]:
     unit_us = 60 * SECOND_US if unit == "at once" else micros_from_spelling(unit)
-    return max(1, unit_us // rpu), unit_us
+    return max(1, unit_us // max(1, rpu)), unit_us
 
 
 def _steps(

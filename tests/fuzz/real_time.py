@@ -56,7 +56,7 @@ def play(histories: Sequence[Any], back_ends: BackEnds) -> None:
                 raise PlayedOtherwise(history, back_end.name, finding) from None
         time.sleep(pause)
     for _, back_end, player in running:
-        back_end.in_real_time += sum(store.decisions for store in player.stores)
+        back_end.compared.in_real_time += sum(store.decisions for store in player.stores)
 
 
 def _player(history: Any, back_end: BackEnd, namespace: str) -> _Player:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from random import Random
 from typing import Any, NamedTuple
 
-from tests.fuzz.back_ends import BackEnds, back_ends
+from tests.fuzz.back_ends import BackEnds, Tally, back_ends
 from tests.fuzz.findings import Difference, Finding, InvalidHistory
 from tests.fuzz.guards import GuardHistory, run_guards
 from tests.fuzz.limiters import LimiterHistory, run_limiters
@@ -114,8 +114,12 @@ def history_of(seed: int, number: int) -> Any:
 
 
 @contextmanager
-def session(servers: Mapping[str, Server]) -> Iterator[Session]:
-    with back_ends(servers) as opened, asyncio.Runner() as runner:
+def session(servers: Mapping[str, Server], tally: Tally | None = None) -> Iterator[Session]:
+    """`tally`: where to count what is compared."""
+    with (
+        back_ends(servers, Tally() if tally is None else tally) as opened,
+        asyncio.Runner() as runner,
+    ):
         yield Session(opened, runner)
 
 

@@ -89,7 +89,6 @@ LUA_REFUND = """
 function(log, params, cost, at, now)
   local hold, former, ends = params[2], params[4], params[5]
   if former and now < ends then hold = former end
-  if log.newest and log.newest - now > SECOND then log.clamp(now) end
   log.drop(now - hold)
   log.release(at, cost)
   return log, log.newest and log.newest + hold - now or 0
@@ -210,10 +209,8 @@ class Concurrency:
 
     @staticmethod
     def refund(state: Log, params: PlaceParams, cost: int, at: int, now: int) -> Log:
-        newest = state.newest
-        if newest - now > SECOND_US:
-            state = state.clamped(now)
-        elif newest == at and state.first == state.end and state.total - state.before <= cost:
+        """Not stamped anew though the clock was set back: a slot is found by its moment. The next decision does it."""
+        if state.newest == at and state.first == state.end and state.total - state.before <= cost:
             return NO_LOG  # it was the only one
         return state.after(now - params.hold_at(now)).strike(at, cost)
 

@@ -237,6 +237,18 @@ def test_denials_of_several_rules_are_what_the_store_would_report(
             clock.advance(0.1)
 
 
+def test_a_clock_that_is_set_back_makes_all_of_a_request_s_counters_unknown(
+    store: RedisStore,
+) -> None:
+    """The store stamps each of them anew, and what was remembered of the second one is older than that."""
+    long, short = meter("long", rpu=1, unit_us=7 * SECOND_US), meter("short", rpu=1)
+    both = [Charge(long, "stepped"), Charge(short, "stepped")]
+    memory, now = MemoryStore(), BEGIN_US
+    for step_us in (0, 0, -1_100_000, 1_750_000):
+        now += step_us
+        assert store.decide(both, now) == memory.decide(both, now)
+
+
 def test_time_goes_on_for_what_has_room_beside_a_denial(store: RedisStore) -> None:
     memory = MemoryStore()
     both = [Charge(meter("filling", "TB", 600, MINUTE_US), "k"), Charge(meter("one", rpu=1), "k")]

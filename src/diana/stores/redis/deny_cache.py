@@ -89,6 +89,10 @@ class DenyCache:
         if not self.knows_any(keys):
             return None
         seen = [self._denied.get(key) or self._beside.get(key) for key in keys]
+        if any(one is not None and asking < one.asked for one in seen):
+            for known in keys:  # the clock was set back, and the store stamps its counters anew
+                self._drop(known)
+            return None
         at = max(one.at + asking - one.asked for one in seen if one is not None)
         decisions: list[Decision] = []
         for (meter, key, cost), wire_key in zip(charges, keys, strict=True):
