@@ -10,5 +10,5 @@ from tests.rules.patience import ANSWER_SECONDS, be_patient
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     be_patient(monkeypatch)
-    for module in ("connection.opening", "background.membership"):
-        monkeypatch.setattr(f"diana.stores.redis.{module}.CONNECT_SECONDS", ANSWER_SECONDS)
+    for module in ("redis_client.handshake", "stores.redis.maintenance.heartbeat"):
+        monkeypatch.setattr(f"diana.{module}.CONNECT_SECONDS", ANSWER_SECONDS)

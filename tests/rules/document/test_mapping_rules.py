@@ -63,7 +63,7 @@ def facts(policy: Policy) -> list[dict[str, Any]]:
         for name in (
             "key_of",
             "key_from",
-            "place",
+            "position",
             "meter",
             "tiers",
             "overrides",
