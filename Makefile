@@ -20,7 +20,7 @@ export PYTHONDONTWRITEBYTECODE :=
 SITE := build/site-venv
 
 # What meets other packages; `make test` runs it against the newest of them, `make lowest` against the lowest.
-INTEGRATION := tests/middleware tests/gateway tests/telemetry tests/cli
+INTEGRATION := tests/web tests/gateway tests/telemetry tests/cli
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run test lowest shake soak fuzz import-diff lint bench docs site clean
@@ -68,7 +68,7 @@ bench: $(READY)  ## measure; ARGS="local --quick" picks and hurries
 	$(BIN)/python -m benchmarks $(ARGS)
 
 docs: $(READY)  ## run every example of README and docs/, check every link
-	$(BIN)/python -m pytest tests/test_docs.py
+	$(BIN)/python -m pytest tests/project/test_docs.py
 
 site: $(SITE)/.ready  ## build the documentation as a web site with a search, into site/; a broken link is an error
 	$(SITE)/bin/python .ci/site.py

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.sources.patience import ANSWER_SECONDS, be_patient
+from tests.rules.patience import ANSWER_SECONDS, be_patient
 
 
 @pytest.fixture(autouse=True)

@@ -13,7 +13,7 @@ import pytest
 
 from diana.nginx.exporter import export_nginx
 from diana.rules.loading import load_rules
-from tests.pages import DOCS
+from tests.project.pages import DOCS
 from tests.servers.limiting_nginx import MODULES
 from tests.servers.nginx import PROGRAM
 from tests.servers.ports import HOST

@@ -18,12 +18,12 @@ from diana.core.request import Request
 from diana.engine.charge_builder import ChargeBuilder, is_refused
 from diana.rules.loading import load_rules
 from diana.stores.redis.protocol.wire_format import CounterEncoder
-from tests.middleware.spellings import spellings
 from tests.servers.limiting_nginx import LimitingNginx
 from tests.servers.ports import HOST
 from tests.servers.server import Server
 from tests.servers.waiting import until
 from tests.shake.processes import descendants_of
+from tests.web.spellings import spellings
 
 RULES = """
 identity:

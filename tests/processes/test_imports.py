@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.rules.documents import local_file
 from tests.servers.etcd import Etcd
 from tests.servers.server import Server
 from tests.servers.web import WebServer
-from tests.sources.documents import local_file
 
 SCRIPT = """
 import sys, threading
@@ -30,7 +30,7 @@ from diana.runtime import entry_points as plugins
 sys.addaudithook(hook)
 from diana import Guard
 from tests.servers.waiting import until
-from tests.sources.documents import ANY
+from tests.rules.documents import ANY
 
 with_remote = Guard.from_file(sys.argv[1], sys.argv[2])
 until(lambda: with_remote.check(ANY).decisions[0].limit == 7, "the remote rules are in force")

@@ -16,10 +16,10 @@ TESTS = {
     "the store": ["tests/stores/test_memory.py"],
     "what counts there": [
         "tests/algorithms/test_tiers.py",
-        "tests/test_limiter.py",
-        "tests/test_guard.py",
-        "tests/test_plans.py",
-        "tests/test_reset.py",
+        "tests/limiter/test_limiter.py",
+        "tests/engine/test_guard.py",
+        "tests/engine/test_limit_adjustments.py",
+        "tests/testing/test_reset_counters.py",
     ],
 }
 """Few processes: each takes a second to find its tests."""

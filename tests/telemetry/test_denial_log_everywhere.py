@@ -12,8 +12,8 @@ from diana.asgi import RateLimitMiddleware as Asgi
 from diana.telemetry.denial_log import DenialLog
 from diana.testing import FakeClock
 from diana.wsgi import RateLimitMiddleware as Wsgi
-from tests.middleware.calls import ask, ask_wsgi, hello, policy
-from tests.middleware.test_routes import (
+from tests.web.calls import ask, ask_wsgi, hello, policy
+from tests.web.test_routes import (
     FRAMEWORKS,
     NO_RULES,
     Made,
