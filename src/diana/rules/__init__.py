@@ -5,7 +5,8 @@ document/  from bytes to a policy: YAML, fields, compiler, warnings; no I/O
 backends/  where documents are: file, HTTP, Redis, etcd, ZooKeeper
 watch/     live reload: the last good rules, a local copy, retries, problems
 
-`document` imports no backend; of `document`, backends use `yaml_tree` only. A backend is found by the scheme of its URL. Entry points: `diana.sources`.
+`document` imports no backend; of `document`, backends use `yaml_tree` only. A backend is found by the
+scheme of its URL. Entry points: `diana.sources`.
 """
 
 from __future__ import annotations
