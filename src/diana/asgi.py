@@ -1,8 +1,12 @@
 """Rules in front of an ASGI app: Starlette, FastAPI, Litestar, Quart, Django, your own.
 
-A request is read (`ScopeRequest`) and evaluated. A denied one is answered; an allowed one waits for the delay of a leaky bucket, then
-goes to the app, with a `send` that adds header lines to the message that begins the response. All other messages pass unchanged. Slots
-are released after the last message, or when the app has ended without it.
+What happens to a request, in order: it is read, judged, answered if denied; delayed if a leaky bucket says so; passed on with a `send` that
+adds header lines to the one message that begins the response. All other messages pass as they are. Places that it took are given back
+behind the last of them, or when the app has ended without it.
+
+A request of ASGI, as rules see it; and the words of ASGI.
+
+`send` as an app gets it: it adds header lines to the one message that begins the response.
 """
 
 from __future__ import annotations

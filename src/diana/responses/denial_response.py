@@ -1,7 +1,9 @@
-"""What a client receives: header lines if its request is allowed, a whole response if it is denied.
+"""What a client is told: header lines if it may pass, a whole answer if not.
 
-Pure: no I/O, no clock. Everything that depends on the rules alone is computed once per policy. A response is cached for the next denials:
-in a flood of denied requests most get the same one. The kind of the body (JSON, text, HTML) is chosen by the request's `Accept` header.
+Pure: no I/O, no clock. Everything that depends on the rules alone is computed once per policy. What is composed for one denial is
+remembered for the next: in a flood of denied requests most of them get the same words.
+
+Which kind of body does the client like best? From an `Accept` header to one of the kinds at hand.
 """
 
 from __future__ import annotations

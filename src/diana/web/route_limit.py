@@ -1,11 +1,13 @@
-"""A limit on a route: what the limits of all frameworks share. One decorator may be on several views; each view counts by itself.
+"""A limit on a route: what those of all frameworks share.
 
 It counts where the middleware around the app counts: in its store if the limit has a name that other processes know too (`name=`, or the
 decorated view's own), else in its local one; with its namespace, `identity`, `missing`, `response`, clock and observers. Without a
 middleware it counts in this process, or in a `store` of its own.
 
 Several on one route are all or nothing, together with the middlewares around the app: if one denies, what the others charged is refunded
-(`request_charges.py`).
+(`admission.py`).
+
+The limit of each view that a decorator stands on: one decorator may stand on several, each counts by itself.
 """
 
 from __future__ import annotations
