@@ -241,7 +241,7 @@ end
 
 OF_ONE_PLACE = """
 -- A place taken or given back in the ordinary way: nothing has expired, and nothing behind it is to be changed. Nothing if it is not so:
--- then the log decides, of which this is the layout (see `log_in_lua`).
+-- then the log decides, of which this is the layout (see scripts.py).
 local function entry_of(found)
   local serial, through, count = string.match(found[1], '^(%d+):(%d+):(%d+)$')
   return tonumber(serial), tonumber(through), tonumber(count), tonumber(found[2])
