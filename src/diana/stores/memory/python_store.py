@@ -3,13 +3,13 @@
 What bites in a limiter's memory is not the counting but the forgetting. A client that invents keys must not fill the machine, an
 expired key must not be found by walking over all of them, and a flood must not wash away the counter of somebody who is blocked. So:
 
-- Every key stands in exactly one of two expiry queues. `expiring` says when its state will be as good as none; `blocked` says when a
+- Every key stands in exactly one of two agendas. `expiring` says when its state will be as good as none; `blocked` says when a
   key that was found denied will pass again.
 - Each `take` looks at a few keys whose time has come, and at a few more when there are over `max_keys`. The idle go first, those that
   are nearest to being forgotten anyway; a blocked key goes only when its limit has nothing but blocked keys.
 - The key that goes is one of the limit that has the most keys: a flood of keys under one rule does not push out those of another.
 - A key that has been used since it was put into its slot moves to a later one. That is paid for by the uses.
-- A signal handler may raise in the middle of all this. What is being changed is marked, and whoever comes next puts the queues
+- A signal handler may raise in the middle of all this. What is being changed is marked, and whoever comes next puts the agendas
   together anew from the tables.
 
 Rejected: an LRU order (a flood of strangers evicts the blocked), a timer thread (wakes, forks badly, needs closing), and a sweep of
@@ -321,7 +321,7 @@ class PythonMemoryStore:
         """The last key is gone. If the rule is gone too, nothing is left of it; else the next key lists it again."""
         del self._tables[table.meter.id]
         self._unused.append(table.number)
-        # No expiry queue holds a key of it, so nobody looks here before the number is used again.
+        # No agenda holds a key of it, so nobody looks here before the number is used again.
         self._numbered[table.number] = cast("LimitTable", None)
         table.number = UNLISTED
 

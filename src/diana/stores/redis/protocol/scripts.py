@@ -1,45 +1,48 @@
-"""The scripts that run inside the server: `acquire`, `lease` and small ones, which have comments of their own.
+"""What runs inside the server: all charges of a request looked at first, written only if all pass.
 
 The server speaks Lua 5.1, where every number is a double. So numbers stay whole and below 2**53; division goes by `fmod`, which is exact,
 and never by `/` alone; and states are written digit by digit, because Lua's own way of writing a number keeps 14 digits and an exponent.
 
-A counter is a string: the numbers of its state, joined by commas; or a sorted set, if its algorithm keeps a log (see below). It lives as
-long as it matters, `reset_after` and a grace.
+A counter is a string: the numbers of its state, joined by commas; or a sorted set, if its algorithm keeps a log (see `log_in_lua`). It
+lives as long as it matters, `reset_after` and a grace.
 
-`acquire` decides many requests at once. Of each request all charges are computed first, and written only if all are allowed; an error of
-one request affects no other.
+`acquire` decides, see `acquire_in_lua`; the other scripts are small, see their comments.
+
+The script that decides, `acquire`: many requests at once, each all or nothing by itself, and an error of one hurts no other.
 
     KEYS  the counters of the first request, then those of the second, ...
     ARGV  now in µs, or "" for the server's own time; the latest time at which it may still write, or ""; a tag if you like, `#` and
           anything, which is given back behind the time;
           then for each request: `take`, `hold` (a take that may be given back in a moment, because another slot of the cluster has a
           say in it too), `look` (nothing is written), `fill` (each counter takes as much of its cost as it has room for) or `refund`
-          (logs only; a cost is then written `cost@when it was charged`) or `renew` (slots only; likewise);
+          (logs only; a cost is then written `cost@when it was charged`) or `renew` (places only; likewise);
           how many counters it has; and for each counter its limit (see `wire_limit`) and the cost.
           In short, a take of costs of 1: how many counters it has, and each one's limit; and of a single counter its limit alone
     gives now; then for each request a list, or a text if it failed: 1 or 0 (passed or not), five numbers per counter (an Outcome), and, if
           it was denied or looked at, the state of each counter ("-" if it has none; "" if it is longer than SHORT, and if it denied and
-          a slot was held a moment ago, so that the denial may not last; of a log as much as it takes to deny again, see
-          `state_from_wire`). Of a refund: 1; of a renewal: 1, and of each counter the slot's moment, 0 if it is lost.
+          a place was held a moment ago, so that the denial may not last; of a log as much as it takes to deny again, see
+          `state_from_wire`). Of a refund: 1; of a renewal: 1, and of each counter the place's moment, 0 if it is lost.
           Past the latest time: now and -1, and nothing is written.
 
 A script runs from its first line on every call, and a function costs something when its line is reached, most of all for each variable
 outside that it uses. So the ordinary case, a take of counters without a log that all pass, is decided in the loop itself, with hardly a
 function; and all that other cases need is made when the first of them comes.
 
-`lease` is the pool of leases: `answer` of `leases/lease_request.py` in Lua.
+The pool of leases inside the server: `leases.pool.answer` in Lua.
 
-    KEYS  a counter; and who holds what of it ARGV  now in µs, or "" for the server's own time; the latest time at which it may still
-write, or ""; a tag, `#` and anything, which is given back behind the time; the algorithm's code; the numbers of its limit, and of the
-same uncapped, each as a JSON list; the node ("": a charge without a lease), `1` to write or `0` to look; and in whole numbers: cost, seq,
-base, used, keep, want, start, refill, ttl in µs, for how many ms what is held matters, and the most that can ever pass; and the numbers
-of the slowest limit that counts on it, or "" gives now, the tag, and the eight numbers of a LeaseGrant; -3 and zeros, if a later ask of
-this node was answered before; -1 past the latest time, and nothing is written
+    KEYS  a counter; and who holds what of it
+    ARGV  now in µs, or "" for the server's own time; the latest time at which it may still write, or ""; a tag, `#` and anything, which
+          is given back behind the time; the algorithm's code; the numbers of its limit, and of the same uncapped, each as a JSON list;
+          the node ("": a charge without a lease), `1` to write or `0` to look; and in whole numbers: cost, seq, base, used, keep, want,
+          start, refill, ttl in µs, for how many ms what is held matters, and the most that can ever pass; and the numbers of the slowest
+          limit that counts on it, or ""
+    gives now, the tag, and the eight numbers of a Grant; -3 and zeros, if a later ask of this node was answered before; -1 past the latest
+          time, and nothing is written
 
 What is held is a hash: of each node `seq,base,used,held,expires,ends`, and behind an empty name `held by all,the earliest of all ends,when
 a node last asked`. So nodes are looked at one by one only when one has come to its end, however many there are.
 
-A log is a sorted set, so that a decision costs the same at any length.
+A Log inside the server: a sorted set, so that a decision costs the same at any length.
 
 An entry's score is its moment, and its member says `serial:through:count`: its number, how much was admitted up to and with it since its
 block began, and how much at this moment. So what lies between two entries is a subtraction, and the n-th is found by halving.
@@ -241,7 +244,7 @@ end
 
 OF_ONE_PLACE = """
 -- A place taken or given back in the ordinary way: nothing has expired, and nothing behind it is to be changed. Nothing if it is not so:
--- then the log decides, of which this is the layout (see scripts.py).
+-- then the log decides, of which this is the layout (see `log_in_lua`).
 local function entry_of(found)
   local serial, through, count = string.match(found[1], '^(%d+):(%d+):(%d+)$')
   return tonumber(serial), tonumber(through), tonumber(count), tonumber(found[2])

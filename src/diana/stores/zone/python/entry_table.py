@@ -1,20 +1,20 @@
-"""The layout of a zone in Python: slots, found by the hash of a key; and what is evicted when all slots are in use.
+"""Slots, found by the hash of a key; and what happens when there are no more.
 
     ┌──────────┬──────┬────────┬────────┬───────┬────────────────┬─────────────────────────────────┐
     │ hash     │ next │ length │ further│ spare │ expires, in µs │ eleven numbers                  │
     └──────────┴──────┴────────┴────────┴───────┴────────────────┴─────────────────────────────────┘
     0          16     20       24       28      32               40                              128
 
-A state of more numbers goes on in further slots, fifteen numbers each. A log is kept by `log_entries`.
+A state of more numbers goes on in further slots, fifteen numbers each. A log is kept by `slot_log`.
 
 A zone never grows. A key that is new passes by a few slots and frees those that are as good as never seen; if all slots are in use, one
 goes: of the limit that uses most of them, first those that are not blocked, of these the one that expires soonest. Whether a key is
 blocked is written with its owner, one byte per slot, so that the next one is found without looking into the slots.
 
-The whole layout follows from the size of the zone; a new zone is all zeros.
+Where everything stands in a zone of the Python kind. All of it follows from the size; a new zone is all zeros.
 
     4096 ┌──────────────────┐
-         │ undo count       │  lines that are being changed: see `zone_recovery`; whether a process waits for the lock
+         │ undo count       │  lines that are being changed: see `undo`; whether a process waits for the lock
          ├──────────────────┤
          │ control          │  keys, slots in use, free list, hand of the sweep, evictions, generation
          ├──────────────────┤
@@ -26,7 +26,7 @@ The whole layout follows from the size of the zone; a new zone is all zeros.
          ├──────────────────┤
          │ heads            │  of the chains of slots, by the hash of the key
          ├──────────────────┤
-         │ slots            │  128 bytes each: see above
+         │ slots            │  128 bytes each: see `table`
          └──────────────────┘
 
 Everything lies in lines of 128 bytes, so that a change can be undone line by line.
