@@ -30,7 +30,7 @@ struct kit {
     int64_t epoch_offset_us;
 };
 
-/* A Meter, made ready. */
+/* A CounterSpec, made ready. */
 struct terms {
     PyObject_HEAD
     struct limit limit;

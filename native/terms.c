@@ -1,4 +1,4 @@
-/* Terms: a Meter as a kernel takes it. Made once for a Meter, by diana.stores.native_terms. */
+/* Terms: a CounterSpec as a kernel takes it. Made once for a CounterSpec, by diana.stores.c_kernels. */
 #include "python.h"
 #include <structmember.h>
 
@@ -118,7 +118,7 @@ static PyMemberDef terms_members[] = {
 
 static PyType_Slot terms_slots[] = {
     {Py_tp_members, terms_members},
-    {Py_tp_doc, "A Meter, made ready for a kernel."},
+    {Py_tp_doc, "A CounterSpec, made ready for a kernel."},
     {Py_tp_new, terms_new},
     {Py_tp_traverse, terms_traverse},
     {Py_tp_clear, terms_clear},

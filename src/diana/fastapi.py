@@ -1,14 +1,10 @@
-"""A limit on a route, as a dependency: `Depends(RateLimit("10/minute"))`.
+"""Limits on FastAPI's routes: `Depends(RateLimit("10/minute"))`, `@rate_limit` and `LimitedRoute`.
 
-FastAPI reads and validates the body before it runs dependencies: `fastapi_route.py` runs these limits before.
+They need no rules file and no middleware, and work together with both. Several on one route are all or nothing: if a later one denies,
+what earlier ones charged is refunded.
 
-Several on one route are all or nothing: what earlier ones charged is given back when a later one denies. They need no rules file
-and no middleware; they get along with both.
-
-Limits that run before FastAPI reads the body: `APIRouter(route_class=LimitedRoute)`.
-
-FastAPI reads, parses and validates the body of a request, and only then runs dependencies: a request that a `RateLimit` denies has cost
-its body by then, and one whose body is not valid is never counted. A route of this class runs the limits declared on it first.
+FastAPI reads, parses and validates the body of a request before it runs dependencies: a request that a `RateLimit` denies has cost its body
+by then, and one whose body is not valid is never counted. `APIRouter(route_class=LimitedRoute)` runs the limits before the body is read.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Limits on routes of ASGI frameworks: what those of Starlette, FastAPI and Litestar share.
+"""Limits on routes of Starlette: `@rate_limit("10/minute")` on functions, on endpoint classes and on their methods.
 
-A limit on a route of Starlette: `@rate_limit("10/minute")` on functions, on endpoint classes and on their methods.
+Also what the limits on routes of Starlette, FastAPI and Litestar share.
 """
 
 from __future__ import annotations

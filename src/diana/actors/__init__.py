@@ -1,9 +1,18 @@
-"""Who is asking? From the spelling in a rule to a function that gives a request's key.
+"""From a rule's `actor` to a function that returns a request's key. One file for each actor; entry points: `diana.actors`.
 
-`query sku as int`: `7`, `07`, `+7` and `7.0` are one value to an application that reads an integer, so they are one to the rule.
+account   `account` and `device`: what the setting `identity` finds
+everyone  `all`: all clients together
+ip        `ip`: the client's address
+header    `header NAME`
+cookie    `cookie NAME`
+query     `query NAME`, `query NAME as int`
+host      `host`: the host that the client asked for
+path      `path`: the canonical path
+segment   `segment NAME`, `segment NAME as int`: what a url captures as {NAME}
 
-A spelling that an application accepts and a rule does not is a way around the rule. So everything counts that either `int()` or pydantic
-(FastAPI) reads as an integer, and also a few spellings that both refuse: to count those costs nothing.
+`query sku as int`: an application that reads an integer takes `7`, `07`, `+7` and `7.0` for the same value, so the rule does too. A
+spelling that the application accepts and the rule does not is a way around the rule. So every spelling counts as a number that either
+`int()` or pydantic (FastAPI) reads as an integer, and also a few spellings that both refuse: to count those costs nothing.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""`account`, also written `actor`: what `identity: account:` says.
-
-`device`: what `identity: device:` says.
-"""
+"""`account`, also written `actor`, and `device`: the identities that the setting `identity` finds."""
 
 from __future__ import annotations
 

@@ -1,6 +1,16 @@
-"""The `diana` command: one file per verb.
+"""The `diana` command: one file for each verb. It needs click: `pip install 'diana-limiter[cli]'`; without click the command reports that.
 
-Its library, click, comes with `pip install 'diana-limiter[cli]'`; without it the command says so.
+Shared by verbs:
+main            all verbs under one name
+output          text for people, JSON for programs
+store_argument  which store a command uses
+found_rule      a rule from a rules file, or as nodes have published it
+store_admin     `peek`, `reset`, `unblock`, `override`: which counter in which store
+key_status      `peek`: the numbers and the state of one client
+redis_counters  counters in Redis
+zone_counters   counters in a zone
+rules_targets   `push`, `pull`, `diff`, `rollback`: rules in a backend
+check_connect   `check --connect`
 """
 
 from __future__ import annotations

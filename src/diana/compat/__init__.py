@@ -1,7 +1,14 @@
-"""What other limiters call it: their verbs and replies, decided by ours.
+"""The interfaces of other limiters: their verbs and replies, decided by Diana.
 
-For a move in two steps: first the import line, then, when nothing is left of the other one, `Limiter` and the rules file. A file each;
-docs/coming-from has a page each, with what differs and why.
+For a move in two steps: first the import line, then, when nothing is left of the other limiter, `Limiter` and the rules file.
+docs/coming-from has a page for each, with what differs and why.
+
+redis_cell         redis-cell: `throttle`
+redisson           Redisson: `RRateLimiter`
+alibaba_sentinel   Sentinel: its controllers
+spring             Spring Cloud Gateway: `RequestRateLimiter`
+common_recipes     a funnel, a bucket in Lua, `INCR` and sorted sets
+cached_limiters    limiters by their numbers
 """
 
 from diana.compat.alibaba_sentinel import rate_limiter_controller, warm_up_controller

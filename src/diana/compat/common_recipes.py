@@ -1,8 +1,7 @@
-"""The funnel of many textbooks: a capacity, a leak rate, and the space that is left.
+"""Limiters as people write them by hand.
 
-The Redis and Lua bucket with `init`, `acquire` and `delete`, as many companies have written it for themselves.
-
-Limiters that people write by hand on Redis: `INCR` and `EXPIRE`, and a sorted set of moments.
+A funnel with a capacity and a leak rate; a bucket in a Lua script with `init`, `acquire` and `delete`; and counters on Redis, by `INCR`
+and `EXPIRE` or as a sorted set.
 """
 
 from __future__ import annotations

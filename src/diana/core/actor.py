@@ -1,9 +1,8 @@
-"""Kinds of identity: what stands behind the first word of a rule's `actor`.
+"""Kinds of identities, and the keys made of them: injective, bounded, and without secrets.
 
-Identities as keys: injective, bounded, and nothing secret in them.
-
-No value can be chosen so that two identities share a counter: a value as it is stands behind `=`, a digest behind `#`, one found for want
-of an identity behind `?`. The parts of a combination say how long they are.
+An `Actor` reads the first word of a rule's `actor` and returns a function from a request to an identity. No value can be chosen so that
+two identities share a counter: a plain value follows `=`, a digest follows `#`, a value for a missing identity follows `?`, and each part
+of a combination begins with its length.
 """
 
 from __future__ import annotations

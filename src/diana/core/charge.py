@@ -1,8 +1,7 @@
-"""What is asked of a store: this much, to this key, under this limit.
+"""Charges: how much of which counter. Several are decided together, all or nothing (`decide_all_or_nothing`).
 
-All or nothing, in one place: what several charges come to, and which states are to be written.
-
-Every store that holds states calls this between reading and writing; what the script does inside a Redis server is tested against it.
+Every store that holds states calls `decide_all_or_nothing` between reading and writing. The script inside a Redis server does the same in
+Lua, and is tested against it.
 """
 
 from __future__ import annotations

@@ -139,11 +139,11 @@ class ChargingAhead(Protocol):
 
 
 class ConcurrencyAlgorithm(ChargingAhead, Protocol):
-    """An algorithm of which each admitted charge takes a place, and gives it back when done: so many at once.
+    """An algorithm by which each admitted charge acquires a slot, and releases it when done: so many at once.
 
-    Its limit is a `Places`: `rpu` places, and `unit_us` is for how long one is held that is neither given back nor renewed. A denial's
-    `retry_after_us` is UNKNOWN, or what an option says; it is never remembered, since a place may be given back at any moment. A `refund`
-    at a place's own moment gives it back, once.
+    Its limit is a `ConcurrencyLimit`: `rpu` slots, and `unit_us` is the time after which one expires that is neither renewed nor released.
+    A denial's `retry_after_us` is UNKNOWN, or what an option says; it is never cached, since a slot may be released at any moment. A
+    `refund` at a slot's own moment releases it, once.
     """
 
     uses_slots: bool

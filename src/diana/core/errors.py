@@ -8,7 +8,7 @@ DianaError
 ├── ReentrancyError a limiter was called in a signal handler that had interrupted a call of it
 ├── StoreError      the store was asked for something that has no local answer
 │   └── SourceError   the rules cannot be had, or put, where they should be
-└── LimitExceeded   raised by @limit, hold and slot only; everywhere else a denial is a value
+└── LimitExceeded   raised by @limit, `require` and `slot` only; everywhere else a denial is a value
 """
 
 from __future__ import annotations

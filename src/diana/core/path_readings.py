@@ -18,10 +18,9 @@ covered by every rule whose own words all occur in it, in whatever order (`words
 
 What is not UTF-8 stays as it is (in surrogates): it matches no rule's own words but everything broader.
 
-Mounts: prefixes under which the same handlers are reached, so that a path is read with and without.
-
-`root_path` and `SCRIPT_NAME` are told by the server or the framework; of others the setting `mounts` knows. Whether the prefix is part
-of the path depends on who took it off, so both are tried: a rule on `/login` covers `/api/login`, and one on `/api/login` covers `/login`.
+The same handlers may be reached under a prefix, a *mount*: `root_path` and `SCRIPT_NAME` of the server, or the setting `mounts`. Whether
+the path contains the prefix depends on what removed it, so both are tried: a rule on `/login` covers `/api/login`, and one on
+`/api/login` covers `/login`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Urls in rules: a prefix by whole segments, with `{name}` and `*` for one segment each; `%2A`, `%7B`, `%7D` are the signs themselves.
+"""Urls in rules, and which of them cover a path.
 
-Which urls cover a path? By a tree of segments, so that ten thousand urls cost what ten do.
-
-Every node knows all items on the way down to it, so where no `*` or `{name}` branches off, the answer is the last node's.
+A url is a prefix of whole segments; `{name}` and `*` match one segment each, and `%2A`, `%7B`, `%7D` are the characters themselves. Urls
+are kept in a tree of segments, so a lookup among ten thousand urls costs what a lookup among ten does. Every node has all items on the
+way down to it, so where no `*` or `{name}` branches off, the last node has the answer.
 """
 
 from __future__ import annotations

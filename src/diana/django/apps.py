@@ -1,7 +1,4 @@
-"""`INSTALLED_APPS = [..., "diana.django"]`: then `manage.py check` reads the rules too.
-
-What `manage.py check` says of the rules and the other settings, before a server is started with them.
-"""
+"""`INSTALLED_APPS = [..., "diana.django"]`: then `manage.py check` reports errors in the rules and in the other settings."""
 
 from __future__ import annotations
 

@@ -1,10 +1,8 @@
-"""One request, one call of each observer.
+"""One call of each observer for one request, and the numbers that an observer reads of a guard.
 
 A request is checked by more than one guard if a middleware limits the app and `rate_limit` limits the route. A denial by the route is then
 the outcome of the whole request: what the middleware charged is refunded. So nothing is reported before the outcome is known, and the
 observers get one verdict with the decisions of all rules.
-
-The numbers that an observer reads of one guard.
 
 An observer outlives the guards that it observes. It keeps the last numbers of a guard, because a counter never decreases, but not the
 guard's stores, with their files and shared memory.

@@ -1,7 +1,4 @@
-"""The whole gateway, read from the outside in: access log, limiter, filters, proxy.
-
-From what the command line says to a gateway that serves, in one process or in one of several workers.
-"""
+"""The gateway: a chain of access log, limiter, filters and proxy; and serving it in one process or several, by the command's options."""
 
 from __future__ import annotations
 

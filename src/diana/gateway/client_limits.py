@@ -1,10 +1,8 @@
-"""How much of the gateway one client may keep for itself, and for how long.
-
-All clients together: how many connections there may be, and which goes first when another one comes.
+"""How much of the gateway clients may use, and for how long; how many connections there may be.
 
 Every connection of a client may need one to the upstream, so of the descriptors that the process may have, clients get at most half. When
-that is full, an idle connection goes: the oldest of those that sent no whole request yet, else the one whose last answer is the longest
-ago. Connections with a request under way stay.
+that is full, an idle connection is closed: the oldest of those that sent no whole request yet, else the one whose last response is the
+longest ago. Connections with a request under way stay.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@
 uvicorn takes trailers for headers, bounds neither, waits for slow heads and for clients that do not read, reads any number of requests
 ahead, and tells only the last of several requests on a connection that its client has left.
 
-Answers for clients that speak HTTP/1.0: they know no chunks, so a body of unknown length ends with the connection.
+A response of unknown length to a client that speaks HTTP/1.0, which has no chunks, ends with the connection.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """The service behind the gateway, and the pool of connections to it.
 
-An upstream's interim answers (1xx), before the one that counts: a few, and only for a while.
-
-aiohttp reads them as long as they come, and each of them begins the read timeout anew.
+aiohttp reads interim responses (1xx) without end, and each of them begins the read timeout anew. Here their number and time are bounded.
 """
 
 from __future__ import annotations

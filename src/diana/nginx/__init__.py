@@ -1,9 +1,7 @@
 """nginx: its limits as rules, and rules for nginx.
 
-importing/        `limit_req` and `limit_conn` as a rules file, and what could not be translated
-
-wire_rules.py     rules as JSON that Lua reads, or why nginx could not obey them
-unicode_tables.py what Lua has to know of characters
-exporting.py      the folder that nginx includes; its Lua is in lua/
-publishing.py     rules in the store, for nginx to read
+importing/       `limit_req` and `limit_conn` as a rules file, and what could not be translated
+rules_json       rules as JSON for Lua, or why nginx cannot apply them
+exporter         the folder that nginx includes; its Lua is in lua/
+rules_publisher  rules in the store, for nginx to read
 """

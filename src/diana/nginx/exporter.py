@@ -7,7 +7,7 @@ settings.json   the store, with its password: for the master process only
 lock            by which workers exclude each other when they count; never replaced, so that a reload loses no count
 lua/diana/      one idea a file; the kernels are those of the algorithms, as all stores run them
 
-Which characters are not printable, and which are digits, by the tables of the Python that exports: Lua knows bytes only.
+Lua has bytes only, so the export also writes which characters are printable and which are digits, by the tables of this Python.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ class Connection:
     def finish(
         self, exchanges: Sequence[Exchange], commands: Sequence[Command], budget: Budget
     ) -> list[Any]:
-        """What exchanges come to whose first commands were sent, in this order; a failure is an answer too, but NoReply is raised."""
+        """What exchanges come to whose first commands were sent, in this order; a failure is one, too, but UnknownOutcome is raised."""
         replies = [self._receive(command.replies, budget) for command in commands]
         return [
             self.go_on(steps, reply, budget)
@@ -89,7 +89,7 @@ class Connection:
         ]
 
     def decide(self, batches: Sequence[Batch], packed: bytes, budget: Budget) -> list[Any]:
-        """What the script says to each batch; a failure is an answer too, but NoReply is raised."""
+        """What the script says to each batch; a failure is an answer too, but UnknownOutcome is raised."""
         self._send(packed, budget)
         answers: list[Any] = [self._receive(1, budget) for _ in batches]
         for place, batch in enumerate(batches):
@@ -111,7 +111,7 @@ class Connection:
         return reply if reply is not False else self._receive(1, budget)
 
     def go_on(self, steps: Exchange, reply: Any, budget: Budget) -> Any:
-        """What an exchange comes to from this reply on (None: it was not begun); a failure is an answer too, but NoReply is raised."""
+        """What an exchange comes to from this reply on (None: it was not begun); a failure is one, too, but UnknownOutcome is raised."""
         try:
             while True:
                 command = steps.send(reply)
@@ -125,7 +125,7 @@ class Connection:
             return failure
 
     def read_arrived(self) -> list[Any]:
-        """All replies that have arrived, without waiting: for event loops. NoReply once the connection is broken."""
+        """All replies that have arrived, without waiting: for event loops. UnknownOutcome once the connection is broken."""
         replies: list[Any] = []
         reader = self._reader
         try:

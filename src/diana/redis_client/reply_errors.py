@@ -1,16 +1,16 @@
-"""What may come back instead of a reply, and what is known then of what was asked.
+"""What may come instead of a reply, and what is then known of the request.
 
 Failure
-├── NoConnection   it was never sent: nothing was ready in time
-├── Unreachable    it was never sent: no connection could be opened
-├── Refused        the server said no, to us or to everybody: nothing was done
-├── TooLate        it came to the server after its deadline: nothing was done
-├── NoReply        it was sent, and what became of it is unknown: never repeated, given back or charged again
-│   ├── Overrun    nothing has arrived within the budget
-│   └── Nonsense   what came is not what a store says
-├── Moved          the key is on another server: nothing was done
-└── BadCounter     the server is healthy, but this counter holds something else
-    └── Contended  others write to the counter all the time: nothing was done
+├── NoConnection       it was never sent: no connection was ready in time
+├── Unreachable        it was never sent: no connection could be opened
+├── ServerRefused      the server refused it: nothing was done
+├── DeadlinePassed     it reached the server after its deadline: nothing was done
+├── UnknownOutcome     it was sent, and its outcome is unknown: never repeated, refunded or charged again
+│   ├── BudgetExceeded   nothing has arrived within the budget
+│   └── ProtocolError    what arrived is not a reply of a store
+├── Moved              the key is on another server: nothing was done
+└── BadCounter         the server is healthy, but the key holds something else than a counter
+    └── Contended        others change the counter all the time: nothing was done
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from diana.core.plain_text import quotable
 
 
 class Failure(Exception):
-    """Nothing was done, unless it is a NoReply. The message may quote the server, so it is escaped here, for logs and terminals alike."""
+    """Nothing was done, unless it is an UnknownOutcome. The message may quote the server, so it is escaped here."""
 
     def __init__(self, said: str = "") -> None:
         super().__init__(quotable(said))

@@ -36,7 +36,7 @@ class ThreadConnection:
         return answer
 
     def exchange_all(self, exchanges: list[Exchange], seconds: float | None = None) -> list[Any]:
-        """All are sent before any reply is read; a failure is an answer too, but NoReply is raised."""
+        """All are sent before any reply is read; a failure is an answer too, but UnknownOutcome is raised."""
         connection = self.connect()
         budget = self._budget(self._seconds if seconds is None else seconds)
         self.sent = monotonic()

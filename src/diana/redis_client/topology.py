@@ -1,4 +1,5 @@
-"""Which servers there are, and which of them has a key. Only the keeper's thread looks; the others read what it found.
+"""Which servers there are, and which of them has a key. Only the thread of `maintenance/topology_refresh.py` looks; others read what it
+found.
 
 One server is always the same one. Sentinels are asked which server is master now, all of them, and the one that knows of the latest
 fail-over is believed. A cluster says which master has which of the 16,384 slots; a server that says MOVED is believed at once if the

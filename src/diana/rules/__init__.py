@@ -1,11 +1,12 @@
-"""Where do rules come from? From a file, or from a config centre, by URL.
+"""Where rules come from: a file, or a server by URL.
 
-    document/    bytes to policy: YAML, schema, compiler; every mistake with its place, and warnings. No I/O
-    places/      where the bytes are: file, HTTP, Redis, etcd, ZooKeeper. Nothing of what they mean
-    rules.py     the front door: a file or bytes to a Policy
-    following/   the same again on every change: last good rules, local copy, back-off, problems
+loading    from a file, bytes or a mapping to a `Policy`
+document/  from bytes to a policy: YAML, fields, compiler, warnings; no I/O
+backends/  where documents are: file, HTTP, Redis, etcd, ZooKeeper
+watch/     live reload: the last good rules, a local copy, retries, problems
 
-Imports point downwards, and only downwards. A place is found by the scheme of its URL: an entry point in `diana.sources`.
+`document` imports no backend; of `document`, backends use `yaml_tree` only. A backend is found by the
+scheme of its URL. Entry points: `diana.sources`.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
 """How a background thread starts, sleeps until it is needed, pauses after failures, and ends.
 
-It sleeps by one lock, so that a signal handler that raises leaves nothing half done.
-
-Made in the process that uses it, by its name in the module: a library that patches threading after us is heeded, and a queue or a
-condition of the interpreter's own would block a hub of greenlets for ever.
-
-Pauses between attempts: each longer than the last, up to a second, and jittered, so that a fleet does not retry in step.
+The thread sleeps by one lock, so that a signal handler that raises leaves nothing half done. Locks and threads are made in the process that
+uses them, by their names in the module: a library that patches threading later (gevent) is respected; a queue or a condition of the
+interpreter's own would block a hub of greenlets for ever. Each pause between attempts is longer than the last, up to a second, and
+jittered, so that a fleet does not retry in step.
 """
 
 from __future__ import annotations

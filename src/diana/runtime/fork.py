@@ -1,10 +1,8 @@
-"""Processes that fork, and servers that do it in their own way.
+"""Servers that fork, each in its own way; and locks of stores that work in a forked child.
 
 A background thread must not import a module. If the process forks during the import, the child inherits the module's import lock in a
 locked state, and the first thread of the child that needs the module never returns. So a module that a background thread may need, also
 one that Python itself imports late, is imported before the thread starts.
-
-Locks of stores: usable in a forked child, and refused instead of waited for without end by the call that they interrupt.
 
 A child's copy of a lock may be held by a thread that only the parent has, so each child begins with free ones.
 

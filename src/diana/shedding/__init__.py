@@ -1,9 +1,16 @@
-"""Graded load shedding: under load, a growing share of requests is rejected before any rule is asked.
+"""Graded load shedding: if the machine is overloaded, a growing share of requests is rejected before any rule is evaluated.
 
-    factors/ ──sample──▶ smoothing ──▶ levels ──▶ gauge ─┐
-    a thread, twice a second (sampling)                   ├─▶ shedding: may this request be shed? ──▶ choice
-    middleware ──▶ activity                               │             exemption
-                                                          └─▶ telemetry, `diana shed`
+    factors/ ──sample──▶ gauge: smoothing, level ─┐
+    a thread, twice a second (sampling)           ├─▶ load_shedder: is this request shed? ──▶ selection
+    middleware ──▶ requests in flight (sampling)  │
+                                                  └─▶ telemetry, `diana shed`
 
-Pure: smoothing, levels, choice, exemption. Only sampling knows a clock and a thread.
+load_shedder  whether a request is shed
+gauge         one factor: its smoothed value and its level
+selection     which requests are shed; `last` and `except`
+sampling      the thread that measures; the requests in flight
+cgroup        the limits of a container
+factors/      what is measured
+
+Only `sampling` uses a clock and a thread.
 """

@@ -1,6 +1,6 @@
-"""One factor of the rules file as it is now: sampled, smoothed, at a level.
+"""One factor of the rules file: sampled, smoothed, at a level.
 
-Which level holds: reached at its `above`, left only clearly below it.
+A level is reached at its `above` and left only clearly below it.
 
 value
  90 ┤        ╭──╮                level 2 is reached at 90
@@ -9,7 +9,7 @@ value
  75 ┤───╱──────────╲───────      … and left at 75
     └─0─┴─1─┴─2──┴─1─┴─0──▶ time
 
-Exponential smoothing by time, not by number of samples: a thread that was late counts its sample for as long as it was away.
+Smoothing is exponential by time, not by the number of samples: a thread that was late counts its sample for as long as it was away.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""The thread that measures, twice a second, in the process that serves.
+"""The thread that measures, twice a second, in the process that serves; the requests in flight in this process, and its event loop.
 
-It is started by the first request, so never in uWSGI's master, and compared by process: a server may fork in C, unseen by Python. Locks
-and threads are made by their names in the module: gevent may have patched it after this was imported.
-
-What the middleware tells of this process: requests inside, and the loop that serves them.
+The first request starts the thread, so it never runs in uWSGI's master, and again in each process: a server may fork in C, unseen by
+Python. Locks and threads are made by their names in the module: gevent may have patched it after this was imported.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Waiting until a limit lets pass: first come, first served, per key, with no lock held while asleep.
 
-`until_allowed` is a generator that yields what to do next: ask the limiter, stand in line, sleep. It knows no threads and no event
+`wait_until_allowed` is a generator that yields what to do next: ask the limiter, stand in line, sleep. It knows no threads and no event
 loop; the limiters' shells do what it says, one with and one without `await`.
 """
 

@@ -1,4 +1,13 @@
-"""Who remembers?"""
+"""Where counters live: `open_store` opens a store by URL. Entry points: `diana.stores`.
+
+memory/        counters of one process
+zone/          counters of all processes of a machine, in shared memory
+redis/         counters of a fleet, in Redis or Valkey
+adapters       a synchronous store used from coroutines; charges of cancelled tasks; renewal of slots in any store
+arrival_rates  how often each key is charged, here and in the fleet
+zero           the store of a limiter with a limit of 0
+c_kernels      loads the kernels in C, if they were built
+"""
 
 from __future__ import annotations
 

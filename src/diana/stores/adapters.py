@@ -1,8 +1,6 @@
-"""A store that never makes anybody wait, as coroutines see it.
+"""Synchronous stores used from coroutines, charges of cancelled tasks, and renewal of a slot in any store.
 
-What is asked of a store elsewhere while the task that asks is cancelled: the charge stands, but a place has to be given back.
-
-Renewing a place in any store.
+If a task is cancelled while its charge is under way in a remote store, the charge stands, but a slot has to be released.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""How often keys are asked for here, and in the fleet as far as heartbeats tell. Bounded, whatever clients invent.
+"""How often each key is charged, here and in the fleet as far as heartbeats report it.
 
-How often which keys are asked for, in bounded memory; and by what chance one still asks when it is far too often.
+If a key is charged far too often, chance decides which of its requests still query the store (`drop: random`).
 
-Counting every key of a crowd takes as much memory as the crowd has names. Misra and Gries: keep k counters; a key that has none while
-all are taken takes one off each of them instead. A key that is more than one in k of all arrivals is always among those kept, and no
-count is ever too high.
+Counting every key of a crowd takes as much memory as the crowd has names. Misra and Gries: keep k counters; a key without a counter,
+while all are taken, takes one off each of them. A key that is more than one in k of all arrivals always has a counter, and no count is
+too high. So the memory is bounded, whatever keys clients invent.
 """
 
 from __future__ import annotations

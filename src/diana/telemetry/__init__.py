@@ -1,1 +1,5 @@
-"""What Diana does, for those who watch."""
+"""The observers that Diana brings. Entry points: `diana.observers`.
+
+prometheus  metrics for Prometheus
+denial_log  a log line for each denied request
+"""

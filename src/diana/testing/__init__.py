@@ -1,4 +1,9 @@
-"""For tests, yours and ours: a clock that jumps, empty counters, the laws every algorithm keeps, the contract every store keeps."""
+"""For tests, yours and Diana's own.
+
+fake_clock      a clock that moves only when it is told to; `reset_counters`
+algorithm_laws  the laws that every algorithm obeys
+store_contract  the contract that every store obeys
+"""
 
 from diana.testing.algorithm_laws import algorithm_laws
 from diana.testing.fake_clock import FakeClock, reset_counters

@@ -1,7 +1,4 @@
-"""A clock that only moves when told to.
-
-Empty counters, so that one test does not meet the limits that another used up.
-"""
+"""A clock that moves only when it is told to; and `reset_counters`, so that one test does not meet the limits that another used up."""
 
 from __future__ import annotations
 

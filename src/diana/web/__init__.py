@@ -1,1 +1,12 @@
-"""The answer over HTTP: rules in front of an app. Import from `diana.asgi`, `diana.wsgi`, `diana.django` or `diana.fastapi`."""
+"""Admission: what the middlewares and route limits of all frameworks share.
+
+Applications import `diana.asgi`, `diana.wsgi`, `diana.django` and so on.
+
+startup             a guard from a middleware's options; the warning about several workers
+identity_callbacks  functions of the application: `account=`, `device=`, `tier=`, `limit=`, `allow=`, `cost=`
+admission           waiting for a delay, requests in flight, release of slots, what the application finds in the request
+request_charges     what one request was charged, by middlewares and route limits: all or nothing together
+status_settlement   `charge_on`: settles charges when the response's status is known
+route_limit         a limit on a route, and the names of views
+route_headers       header lines of several limits on one route
+"""

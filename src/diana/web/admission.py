@@ -1,12 +1,10 @@
-"""A request whose delay is being waited out: what it sends meanwhile is buffered for the app, and its client may leave.
+"""What middlewares do around a request, besides evaluating it.
 
-Places (`algo: C`) are given back when the answer has been sent, or will not be: what the middlewares share for that.
-
-A client that leaves gives its place back when the app is done with it: as long as the app works for it, it is inside.
-
-Which requests are inside, for the factors `inflight` and `loop_lag`: from being let in until the answer is given.
-
-What the app finds of Diana in a request: the verdict, and for limits on routes the middleware and what it was charged so far.
+- Wait for the delay of a leaky bucket: what the client sends meanwhile is buffered for the app, and the client may leave.
+- Count the requests in flight, for the factors `inflight` and `loop_lag`: from admission until the response is sent.
+- Release the slots of `algo: C` when the response has been sent, or will not be. If the client leaves, the slot is released when the app is
+  done: as long as the app works for the client, the request is in flight.
+- Keep in the request what the app and limits on routes read: the verdict and the middleware.
 """
 
 from __future__ import annotations

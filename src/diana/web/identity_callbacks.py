@@ -1,12 +1,10 @@
-"""`account=`, `device=` and `tier=`: functions that say who is asking, because the app knows better than a header.
+"""Functions of the application: `account=`, `device=`, `tier=` find an identity; `limit=`, `allow=`, `cost=` adjust a route's limit.
 
-They are only called if a rule that covers the request counts by what they find. What they raise is the request's problem: it is
-limited as its rules' `missing` says, counted and logged, and nothing else happens.
+The former are called only if a rule that covers the request counts by what they find. If one raises, the request is limited as its rules'
+`missing` says, and the error is counted and logged.
 
-`limit=`, `allow=` and `cost=` of a route's limit as functions of the request, plain or async.
-
-They are called once per request, before the rule is asked, with what the framework calls a request. What they raise is raised again where
-the rule looks for the value: there it is counted and logged, and the request is decided without the function.
+The latter, plain or async, are called once per request with the framework's request, before the rule is evaluated. What they raise is
+raised again where the rule reads the value: there it is counted and logged, and the request is decided without the function.
 """
 
 from __future__ import annotations

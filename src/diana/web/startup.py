@@ -1,6 +1,6 @@
-"""Opening a guard for a middleware: by rules, or one that the application brings.
+"""From a middleware's options to its guard; and the warning that several worker processes each have counters of their own.
 
-Several worker processes of one server, each with counters of its own: `rpu: 10` under `gunicorn -w 4` lets 40 pass. One of them warns.
+With local counters `rpu: 10` under `gunicorn -w 4` lets 40 pass. One of the workers warns.
 
 Workers know nothing of each other, and each server reports their number in its own way, or not at all. But the workers of a server accept
 connections at one address, are children of one process, and have the same rules. So each worker takes a name made of the three, as a socket

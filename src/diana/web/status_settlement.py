@@ -1,11 +1,11 @@
-"""How a request ended, for rules that charge by the answer's status (`charge_on`).
+"""Settles charges when the status of the response is known (`charge_on`), in ASGI and in WSGI.
 
-It is settled once, when the response begins: not later, so that a client with the answer in its hands finds its charge given back as soon
-as can be. A client that leaves before has no answer, and stays charged: else it could guess passwords and hang up on the wrong ones.
+They are settled once, when the response begins: not later, so that a client that has the response finds its charge refunded as soon as
+can be. A client that leaves before has no response and stays charged: otherwise it could guess passwords and disconnect after the wrong
+ones.
 
-The same as `outcome.py` in WSGI, where an app may name its status before it returns, or with its first piece of body.
-
-An answer of WSGI, and what is to be done when it is over: the last piece was taken, or the server closes it, as it has to.
+A WSGI app may set its status before it returns or with its first piece of body. Its response is over when the last piece was taken or the
+server closes it.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ class TooLong(SourceError):
 
 
 class DeadlineRequest:
-    """One connection, one request. Whatever goes wrong with it is ServerLost, Refused or TooLong."""
+    """One connection, one request. Whatever goes wrong with it is ServerLost, EtcdRefused or TooLong."""
 
     def __init__(
         self,

@@ -1,12 +1,8 @@
 """Rules from Redis or Valkey: a key that holds them, and a channel of the same name on which a change is announced.
 
-`redis://host:6379/0?key=diana:rules`, also by TLS, by a socket, through Sentinel and Cluster: as stores are written. `key` is `diana:rules`
-unless it says otherwise. After every reconnection the key is read again, and every few seconds anyway, for a key set without announcing it.
-
-A client of the Redis or Valkey that holds a key: one server, the master that sentinels name, or a cluster.
-
-The URLs are those of stores, read by the same code, and `key` names the key. redis-py's own retries are off: what fails is reported, and
-tried again by the code that follows the rules.
+`redis://host:6379/0?key=diana:rules`, also by TLS, by a socket, through Sentinel and Cluster: the URLs are those of stores, read by the
+same code. `key` is `diana:rules` by default. After every reconnection the key is read again, and every few seconds anyway, for a key that
+was set without an announcement. redis-py's own retries are off: a failure is reported, and `watch/` tries again.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""Several servers with the same contents: one is asked until it fails, then the next.
+"""Several servers with the same contents: one is queried until it fails, then the next.
 
-How a config centre is written: `scheme://[user:password@]host:port,host:port/path[?options]`.
-
-A URL may hold a password, so no message ever shows one.
+`scheme://[user:password@]host:port,host:port/path[?options]`. A URL may hold a password, so no message ever shows one.
 """
 
 from __future__ import annotations

@@ -1,13 +1,8 @@
 """Rules from ZooKeeper, with kazoo: `zookeeper://host:2181,host:2181/diana/rules[?auth=digest:user:password]`.
 
-The node is all that stands behind the hosts. A data watch tells of a change. A session that is silent may also be with a server that is
-frozen; so after each second of silence the node is looked at. What is lost is not waited for: the next server is asked, and the node is
-read again.
-
-A session with one ZooKeeper server at a time, by kazoo.
-
-kazoo would mend a session by itself, in its own time: as long as the session's timeout. Ours has nothing to lose with a session, so one
-that does not answer within a second is dropped, and another one opened.
+The node is all that follows the hosts. A data watch reports a change. The server of a silent session may be frozen; so after each second
+of silence the node is checked. If a session does not reply within a second, it is dropped, the next server is tried, and the node is read
+again. kazoo would repair a session by itself, but only within the session's timeout; a reader of rules loses nothing with its session.
 """
 
 from __future__ import annotations

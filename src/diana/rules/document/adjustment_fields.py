@@ -1,6 +1,6 @@
-"""Plans and exceptions in a rules file: numbers by tier, overrides, `allow` and `only`, `charge_on`.
+"""Tiers, `overrides`, `allow`, `only`, `deny` and `charge_on` in a rules file.
 
-What a file says of plans and exceptions, made ready: meters of tiers, overrides by key, lists of clients.
+They are read here, and compiled to counters of tiers, overrides by key and lists of clients.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""What another policy would change, in words.
-
-What another policy would change of `shed`, in words; beside `difference.py`, which tells of rules.
-"""
+"""What another policy would change, in words: its rules, and its `shed`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""`filters:` in a rules file: a list of names, each with its options or without.
-
-`shed:` in a rules file: a list of factors with their levels, or `default`.
-"""
+"""`filters:` in a rules file, a list of names with or without options; and `shed:`, a list of factors with their levels, or `default`."""
 
 from __future__ import annotations
 

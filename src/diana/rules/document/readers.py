@@ -1,7 +1,4 @@
-"""Reading fields strictly: every mistake is found, placed, and answered with what to write instead.
-
-What single fields may say: a url, a status, a body.
-"""
+"""Strict readers of fields: every error is found, has its position, and says what to write instead."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
-"""YAML as a tree that knows where everything stands, and nothing that surprises.
+"""YAML as a tree with the position of every node, and without surprises.
 
-No aliases, anchors, tags or merges (a billion laughs), no depth without end, no document without end. Scalars stay text: what `yes`,
-`12:30:45` or `.nan` means is for the field to say, not for YAML 1.1.
-
-A folder's files as one document, each behind a line that names it: so a mistake is told where people find it.
+No aliases, anchors, tags or merges (a billion laughs), a bounded depth and a bounded size. Scalars stay text: what `yes`, `12:30:45` or
+`.nan` means is for the field to decide, not for YAML 1.1. The files of a folder are one document; an error is reported with its own file
+and line.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`memory`: percent of the machine's memory that is in use; in a container with a limit, percent of that limit.
 
-`process_memory`: what this process alone holds, in percent of the container's limit, or else of the machine's memory.
+`process_memory`: the memory of this process alone, in percent of the container's limit, or else of the machine's memory.
 """
 
 from __future__ import annotations

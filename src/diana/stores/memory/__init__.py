@@ -1,4 +1,10 @@
-"""Counters in this process: in C where Diana was built with a compiler, else in Python. The choice shows in nothing but its speed."""
+"""Counters in this process: in C where Diana was built with a compiler, else in Python. Only the speed differs.
+
+c_store       the table in C
+python_store  dictionaries behind one lock
+limit_table   the counters of one limit, in Python
+eviction      which keys expire next, and which limit has the most keys
+"""
 
 from __future__ import annotations
 

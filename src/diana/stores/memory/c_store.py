@@ -1,6 +1,6 @@
 """Counters in this process, in C: one table of compact slots, found by a keyed hash; see `native/table.h`.
 
-What it remembers, forgets and answers is what `in_python.py` does, and that is also where limits go that no kernel decides: the sliding
+What it remembers, forgets and answers is what `python_store.py` does, and that is also where limits go that no kernel decides: the sliding
 log, which is as fast in Python, and the algorithms of others. A request that meets both kinds is all or nothing across them.
 
 It needs no lock: a call in C is not interrupted, neither by another thread nor by a signal. A forked child has a copy of its own.

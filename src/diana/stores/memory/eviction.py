@@ -1,15 +1,12 @@
-"""What to look at again, and when: amortised O(1), no scan, no timer.
+"""Which keys expire next (`ExpiryQueue`), and which limit has the most keys (`KeyCountIndex`): no scan, no timer.
 
-Moments are coarse (about four seconds). A heap orders the slots, each slot a queue of one owner's keys; putting a key into a slot that is
-there already, nearly always the case, is one append. A heap for each owner orders its own slots that hold anything, so that one can also
-ask what comes first of a single owner.
+*Expiry*, amortised O(1). Moments are coarse (about four seconds). A heap orders the time buckets; each bucket is a queue of one owner's
+keys. Putting a key into an existing bucket, nearly always the case, is one append. A heap for each owner orders its own buckets, so that
+the next key of a single owner is found, too.
 
-Which limit has the most keys: O(1), however many limits and keys there are.
-
-When there is no more room, it is this one that has to give some up, so that a flood of keys under one rule cannot push out those of
-another. Of limits with as many keys, those that have idle keys come before those whose keys are all blocked.
-
-A limit's place is one number: twice its keys, and one more if some are idle. Limits in the same place stand in one row.
+*Most keys*, O(1). When there is no more room, the limit with the most keys loses some, so that a flood of keys under one rule cannot push
+out those of another. Of limits with as many keys, those that have idle keys come before those whose keys are all blocked. The rank of a
+limit is one number: twice its keys, and one more if some are idle. Limits of the same rank are in one row.
 """
 
 from __future__ import annotations

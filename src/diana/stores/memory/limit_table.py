@@ -1,8 +1,8 @@
 """The counters of one limit, and for how long each of them matters.
 
-Several meters may count in one table: the tiers and overrides of a rule, which know of each other (see Family), and limits that do not,
-such as two limiters of one name, or the rules before and after an edit. A counter is forgotten when it is as good as never seen to each of
-them. A meter that is asked no more matters until the last that it was told is over.
+Several counter specs may count in one table: the tiers and overrides of a rule, which know of each other (see CounterGroup), and limits
+that do not, such as two limiters of one name, or the rules before and after an edit. A counter is forgotten when it is as good as never
+seen to each of them. A spec that is no longer used matters until its last `reset_after` is over.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MOST_FORMER = 8
 
 
 class LimitTable:
-    """A state of None is a key that was reset and still stands in an agenda."""
+    """A state of None is a key that was reset and is still in an expiry queue."""
 
     def __init__(self, meter: CounterSpec) -> None:
         self.number = UNLISTED

@@ -1,11 +1,10 @@
-"""How an event loop asks one server: what its tasks ask in one iteration of the loop travels together, several calls under way at once.
+"""How tasks of an event loop share connections: what they ask in one iteration of the loop travels together.
 
-No task waits for company: what was asked is sent in the loop's next iteration, and what is asked next does not wait for the reply. The
-loop only ever sends and receives without blocking; the connection came ready from a background thread. Each loop has its own.
+Several calls are under way at once. No task waits for others: requests are sent in the loop's next iteration, and later ones do not wait
+for the reply. The loop only sends and receives without blocking; a background thread has opened the connection. Each loop has its own
+connections.
 
-Time is counted on a clock that stands still while the loop is held up: what is late here is not late there.
-
-What an event loop waits for: a call that is under way, and the tasks that want to know what it comes to.
+Time is measured on a clock that stands still while the loop is held up: a delay of this process is not a delay of the server.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which server has a counter, and how what is asked gets there. Pure, as `decide` is: it yields jobs and is sent their answers.
+"""Which server has a counter, and how what is asked gets there. Pure, as `decisions` is: it yields jobs and is sent their answers.
 
 In a cluster the counters of a request may be in several slots: each slot is a group, which one script call can decide. A server that
 says that a slot has moved is believed, and asked elsewhere once.

@@ -1,6 +1,6 @@
 """How charges are refunded: at once if possible, else in the background.
 
-Pure, as `decide` is: it yields jobs and is sent their answers.
+Pure, as `decisions` is: it yields jobs and is sent their answers.
 """
 
 from __future__ import annotations

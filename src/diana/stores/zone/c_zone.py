@@ -2,8 +2,6 @@
 
 Limits that no kernel decides (the algorithms of others) are decided in Python: the state is read, and what comes of it is written if the
 state is still the same, else it is read again. So no lock is ever held while Python runs.
-
-What is said of a limit that a zone has no room for: how many it may have, and what to write instead.
 """
 
 from __future__ import annotations

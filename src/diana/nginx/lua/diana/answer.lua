@@ -1,4 +1,4 @@
--- What a client is told: `diana/responses/denial_response.py` and `fields.py`, word for word.
+-- What a client is told: `denial_response.py` and `ratelimit_headers.py` of `diana/responses`, word for word.
 local preferred_kind = require 'diana.accept'
 local format = string.format
 

@@ -1,4 +1,12 @@
-"""Leases in one process: the table, the thread that fills it, and the decisions it does not answer. Made anew after a fork."""
+"""Leases in one process: the table, the thread that fills it, and the decisions that no lease can make. Made anew after a fork.
+
+lease          what this node holds of one counter
+lease_table    all leases of this node, and which counters are hot
+zone_lease     leases that the processes of a machine hold together, in their zone
+lease_request  what a node asks of a counter's pool, and the pool's reply
+lease_renewer  the thread that asks for permits before they are needed
+lease_misses   decisions that no lease can make
+"""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ class Lease:
         self.in_flight = False
         """An ask is under way."""
         self._patience_us = FAR
-        """For so long: who asks always says how it ended. See `in_zone`, where one may be killed."""
+        """For so long: who asks always says how it ended. See `zone_lease`, where one may be killed."""
         self._sent_us = now
         self._asked_used = 0
         self._asked_keep = 0
@@ -114,7 +114,7 @@ class Lease:
         """From the clock here to the store's: by when it was asked for, so never ahead of it."""
 
     def load(self, now: int) -> None:
-        """As it is now: see `in_zone`, where other processes change it too."""
+        """As it is now: see `zone_lease`, where other processes change it too."""
 
     def save(self) -> bool:
         """What was done since. False: another process was faster, and it has to be done again."""

@@ -1,6 +1,6 @@
-"""An ask as it travels, and what the reply means.
+"""What a node asks of a counter's pool, how it travels, and the reply; and the pool as a pure function (`answer`).
 
-What the store does with an ask, as a pure function. The script in `script.py` does exactly this, and the tests hold them together.
+The script `lease` does exactly what `answer` does; the tests compare the two.
 
 A counter's pool is its state, as for any other scope, and beside it what each node holds. Permits that a node holds are neither used nor
 free: they do not leak and do not age until the node reports them. So

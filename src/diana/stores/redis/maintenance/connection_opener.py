@@ -1,6 +1,6 @@
 """The thread that opens the connections of one server, ahead of need.
 
-It does nothing else: a frozen server accepts connections and then says nothing. While this thread waits for such a server, the connector
+It does nothing else: a frozen server accepts connections and then says nothing. While this thread waits for such a server, the reconnector
 finds out that the server has fallen silent.
 """
 

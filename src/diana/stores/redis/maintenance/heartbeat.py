@@ -1,10 +1,8 @@
-"""Which nodes there are: each sends a heartbeat once a second, and a limit is shared among those heard of, by their weights.
+"""The heartbeat: which nodes are alive, and how often the most frequent keys are charged in the whole fleet.
 
-A node is one local store: a process, or a machine's zone, however many processes use it.
-
-Arrivals summed over the fleet: each node says with its heartbeat how often its most frequent keys were asked for, and hears the sums.
-
-Two hashes in turn, one for each second of the store's clock: what was said in the last is complete.
+A node is one local store: a process, or a machine's zone, however many processes use it. It sends a heartbeat once a second. A limit is
+shared among the nodes that are alive, by their weights. With its heartbeat a node sends the arrivals of its most frequent keys and
+receives the sums. There are two hashes in turn, one for each second of the store's clock: the hash of the last second is complete.
 """
 
 from __future__ import annotations

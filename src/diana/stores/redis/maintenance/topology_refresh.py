@@ -1,6 +1,6 @@
-"""The store's own background thread: which servers there are, and that this node lives.
+"""The store's own background thread: it finds the servers and sends the heartbeat of this node.
 
-Each server has a thread of its own beside it (`connector`). No request waits for any of them longer than its budget.
+Each server has a thread of its own beside it (`redis_client/reconnector.py`). No request waits for any of them longer than its budget.
 """
 
 from __future__ import annotations

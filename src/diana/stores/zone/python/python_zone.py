@@ -2,7 +2,7 @@
 
 One lock for the whole zone. It is held for a few microseconds, so that even dozens of workers seldom meet; and with it several charges
 are all or nothing without an order of locks, and what is evicted is chosen among all keys. The kernel gives it up when its process
-dies, and `undo` puts back what that process had begun. A process that is stopped (SIGSTOP, a debugger) in those microseconds makes
+dies, and `zone_recovery` restores what that process had begun. A process that is stopped (SIGSTOP, a debugger) in those microseconds makes
 the others wait.
 
 A key is not written down, only its hash, keyed with a secret of the zone: slots have one size, and who cannot read the zone cannot make

@@ -1,17 +1,15 @@
-"""Changes that are whole or not at all, whenever the process dies.
+"""Changes that are whole or not at all, whenever the process dies (`Undo`), and the lock of a zone in Python (`ZoneLock`).
 
-Before a line is changed, what stands in it is copied to the undo lines, and then counted. When all changes are made, the count is set
-back to 0. Who takes the zone's lock and finds another count puts the lines back: the last one to have it was killed, or interrupted by
-an exception, in the middle. Putting back may be interrupted too, and is simply done again.
+Before a line is changed, it is copied to the undo lines, and then counted. When all changes are made, the count is set back to 0. A
+process that acquires the zone's lock and finds another count restores the lines: the last holder was killed, or interrupted by an
+exception. Restoring may be interrupted too, and is simply done again. The count is one aligned number, written by one instruction, and no
+other process reads before it has the lock.
 
-The count is one aligned number, written by one instruction; and no other process reads before it has the lock.
-
-The lock of a zone of the Python kind: fcntl's, which the kernel gives up when its process dies, and in which nobody starves.
-
-The kernel wakes those who wait for a lock, but who has just given it up and wants it again is there first: a busy worker would keep the
-others out for seconds. So there is a second lock, a turnstile. Who finds the lock taken takes the turnstile, says in the zone that it is
-waiting, and waits for the lock; and as long as that is said, all others queue at the turnstile too. While nobody waits, it costs nothing.
-A process that dies in the turnstile leaves only the word behind: the next one to go through takes it back.
+The lock is one of fcntl, which the kernel releases when its process dies. The kernel wakes the processes that wait for it, but a process
+that has just released it and wants it again is faster: a busy worker would keep the others out for seconds. So there is a second lock, a
+turnstile. A process that finds the lock taken takes the turnstile, sets a flag in the zone, and waits for the lock; while the flag is
+set, all others queue at the turnstile. While no process waits, the turnstile costs nothing. A process that dies in the turnstile leaves
+only the flag behind, and the next one to go through resets it.
 """
 
 from __future__ import annotations
