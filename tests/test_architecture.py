@@ -77,11 +77,8 @@ NOT_YET = {
 
 LONG = {
     "asgi.py",
-    "engine/evaluator.py",
     "limiter.py",
-    "responses/denial_response.py",
     "rules/document/compiler.py",
-    "rules/document/settings_fields.py",
     "slots/slot.py",
     "stores/memory/python_store.py",
     "stores/redis/asyncio_batcher.py",
