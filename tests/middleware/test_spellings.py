@@ -13,7 +13,7 @@ import pytest
 
 import tests.middleware.django_site  # noqa: F401  # configures Django
 from diana import Request
-from diana.asgi import App
+from diana.web.asgi_types import App
 from tests.middleware.calls import Answer, aask, ask_wsgi
 from tests.middleware.conftest import Start
 from tests.middleware.spelled import (

@@ -105,9 +105,7 @@ class ResponseBuilder:
         fields: Fields = []
         if self._ietf:
             numbers: list[float] = []
-            for decision, (full_us, one_us) in zip(
-                decisions, announcement.paces
-            ):  # it costs as much as the sum
+            for decision, (full_us, one_us) in zip(decisions, announcement.paces):  # noqa: B905  # it costs as much as the sum
                 outcome = decision.outcome
                 _, remaining, told_us, reset_us, _ = outcome
                 more_us: float = told_us

@@ -1,6 +1,6 @@
 """Counters in Redis or Valkey, shared by a fleet: one server, Sentinel or Cluster.
 
-store       prepare, send, conclude: two shells that differ by an `await`
+store       prepare, send, conclude; async_store  the same for coroutines: they differ by an `await`
 decide      what is asked of which server, and what the replies mean: pure
 jobs        what `decide` wants done, and doing it for threads and for tasks
 deny_cache  a key that was just denied need not ask again
