@@ -20,7 +20,7 @@ from diana.asgi import RateLimitMiddleware, close_of, own_answer
 from diana.core.errors import ConfigError
 from diana.core.verdict import Verdict
 from diana.responses.denial_response import DenialResponse, Fields
-from diana.slots.slot import AcquiredSlots
+from diana.slots.acquired_slots import AcquiredSlots
 from diana.web.admission import (
     MIDDLEWARE,
     SCOPE_VERDICT,

@@ -22,7 +22,7 @@ from diana.core.errors import ConfigError, shown
 from diana.core.verdict import Verdict
 from diana.responses.denial_response import Fields
 from diana.shedding.sampling import ProcessActivity
-from diana.slots.slot import AcquiredSlots
+from diana.slots.acquired_slots import AcquiredSlots
 from diana.slots.wait_queue import Timer
 from diana.web.asgi_types import Message, Receive, Send
 from diana.web.status_settlement import BodyWithEnd

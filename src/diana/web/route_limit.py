@@ -29,7 +29,7 @@ from diana.core.verdict import Verdict
 from diana.guard import AsyncGuard, Guard
 from diana.responses.denial_response import DenialResponse, Fields, ResponseBuilder
 from diana.rules.loading import rules_from_mapping
-from diana.slots.slot import AcquiredSlots
+from diana.slots.acquired_slots import AcquiredSlots
 from diana.slots.wait_queue import Timer
 from diana.web.admission import MIDDLEWARE, VERDICT, WAITING, Denied, checked_denied, deny_instead
 from diana.web.identity_callbacks import Finder, Finders, RequestFunctions, afind, find
