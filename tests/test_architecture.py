@@ -77,12 +77,9 @@ NOT_YET = {
 
 LONG = {
     "rules/document/compiler.py",
-    "stores/memory/python_store.py",
     "stores/redis/asyncio_batcher.py",
     "stores/redis/decisions.py",
     "stores/redis/leases/lease_table.py",
-    "stores/redis/protocol/scripts.py",
-    "stores/zone/python/entry_table.py",
     "stores/zone/python/python_zone.py",
     "stores/zone/zone_file.py",
 }

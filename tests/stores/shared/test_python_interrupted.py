@@ -52,7 +52,7 @@ def lines_until_struck(step: int, action: Callable[[], object]) -> int:
 
     def trace(frame: FrameType, event: str, _: Any) -> Any:
         nonlocal left
-        if "/stores/shared/" not in frame.f_code.co_filename:
+        if "/stores/zone/" not in frame.f_code.co_filename:
             return None
         line = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
         if event == "line" and line not in NEVER_STRUCK:

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 from weakref import WeakSet
 
 from diana.stores.c_kernels import kernels
-from diana.stores.memory.python_store import GRACE_US, LONGEST_KEY, MAX_KEYS, bounded_key
+from diana.stores.memory.limit_tables import GRACE_US
+from diana.stores.memory.python_store import LONGEST_KEY, MAX_KEYS, bounded_key
 
 if TYPE_CHECKING or kernels() is None:
     from diana.stores.memory.python_store import PythonMemoryStore as Chosen

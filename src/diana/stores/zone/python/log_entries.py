@@ -13,16 +13,8 @@ from array import array
 from typing import TYPE_CHECKING, Any, cast
 
 from diana.core.entry_log import NO_LOG, Log
-from diana.stores.zone.python.entry_table import (
-    EXPIRES,
-    LENGTH,
-    LINE,
-    LOG,
-    NUMBERS,
-    Damaged,
-    EntryTable,
-    Layout,
-)
+from diana.stores.zone.python.entry_table import EXPIRES, LENGTH, LOG, NUMBERS, Damaged, EntryTable
+from diana.stores.zone.python.zone_layout import LINE, Layout
 from diana.stores.zone.python.zone_recovery import Undo
 
 MOST_ENTRIES = 10_000

@@ -29,29 +29,31 @@ from diana.runtime.fork import acquiring, refuse_reentry
 from diana.stores.zone.c_zone import too_many_entries
 from diana.stores.zone.python.entry_table import (
     BLOCKED,
-    EVICTIONS,
     EXPIRES,
-    GENERATION,
     HERE,
     IDLE,
-    KEYS,
     LENGTH,
-    LINE,
     LOG,
-    MOST_LIMITS,
     MOST_NUMBERS,
     NUMBERS,
     OPEN,
     PACK,
     THERE,
     UNPACK,
-    USED,
     Damaged,
     EntryTable,
-    Layout,
     TooSmall,
 )
 from diana.stores.zone.python.log_entries import MOST_ENTRIES, SlotLogs, slots_of_log
+from diana.stores.zone.python.zone_layout import (
+    EVICTIONS,
+    GENERATION,
+    KEYS,
+    LINE,
+    MOST_LIMITS,
+    USED,
+    Layout,
+)
 from diana.stores.zone.python.zone_recovery import Undo, ZoneLock
 from diana.stores.zone.zone_file import BODY, ZoneFile
 
