@@ -66,7 +66,6 @@ def _raced(rounds: int, seconds: int) -> Turns:
 
 
 def _serve(what: str, upstream: str) -> None:
-    from diana.asgi import App
     from diana.gateway.app import gateway
     from diana.gateway.proxy import Proxy
     from diana.gateway.sample_app import sample
@@ -74,6 +73,7 @@ def _serve(what: str, upstream: str) -> None:
     from diana.gateway.upstream import upstream_from_url
     from diana.guard import AsyncGuard
     from diana.rules.loading import rules_from_bytes
+    from diana.web.asgi_types import App
 
     policy = rules_from_bytes(RULES)
     app: App = sample

@@ -14,7 +14,7 @@ from time import perf_counter
 from benchmarks.race import Contestant, Times, race
 from benchmarks.report import Figure, Section, at_most
 from diana import AsyncLimiter, Limiter
-from diana.slots.slot import flush
+from diana.slots.slot_renewer import flush
 from diana.stores.memory.python_store import PythonMemoryStore
 from tests.servers.programs import REDIS_7
 from tests.servers.server import Server

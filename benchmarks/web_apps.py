@@ -14,9 +14,10 @@ import uvicorn
 import uvloop
 from fastapi import Depends, FastAPI, Request
 
-from diana.asgi import App, RateLimitMiddleware, Receive, Scope, Send
+from diana.asgi import RateLimitMiddleware
 from diana.gateway.server import bound_socket
 from diana.rules.loading import rules_from_bytes
+from diana.web.asgi_types import App, Receive, Scope, Send
 
 PER_SECOND = 1_000_000
 """Of each limit: never reached, and yet a log of what passed within a second stays short."""

@@ -3,26 +3,20 @@
 What happens to a request, in order: it is read, judged, answered if denied; delayed if a leaky bucket says so; passed on with a `send` that
 adds header lines to the one message that begins the response. All other messages pass as they are. Places that it took are given back
 behind the last of them, or when the app has ended without it.
-
-A request of ASGI, as rules see it; and the words of ASGI.
-
-`send` as an app gets it: it adds header lines to the one message that begins the response.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from collections.abc import Awaitable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
-from urllib.parse import quote
 
 from diana.core.contracts import Client, Clock, Observer, Store
 from diana.core.errors import ConfigError, DianaError, StoreError
-from diana.core.request import Request, one_of
 from diana.core.verdict import Verdict
 from diana.guard import AsyncGuard
-from diana.responses.denial_response import Fields, ResponseBuilder
+from diana.responses.denial_response import ResponseBuilder
 from diana.slots.wait_queue import Timer
 from diana.web import request_charges as admissions
 from diana.web import startup as workers
@@ -40,6 +34,8 @@ from diana.web.admission import (
     enter_in_loop,
     send_and_release,
 )
+from diana.web.asgi_send import send_admitted, send_beside
+from diana.web.asgi_types import App, Message, Receive, Scope, Send
 from diana.web.identity_callbacks import ARGUMENTS, Finder, Finders, afind
 from diana.web.request_charges import (
     ADMISSION,
@@ -49,77 +45,11 @@ from diana.web.request_charges import (
     admission_of,
     report_of,
 )
+from diana.web.scope_request import ScopeRequest
 from diana.web.startup import Rules, check_options, open_guard
 from diana.web.status_settlement import StatusSettler
 
 __all__ = ["RateLimitMiddleware"]
-
-
-Scope = MutableMapping[str, Any]
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
-
-
-class ScopeRequest(Request):
-    """What rules see of an ASGI scope; the scope itself is there as `scope`."""
-
-    __slots__ = ("scope",)
-
-    def __init__(self, scope: Scope) -> None:
-        # Written out, not by way of Request's own: this is done for every request, and half of it is the call.
-        raw: bytes | None = scope.get("raw_path")
-        client = scope.get("client")
-        self.scope = scope
-        self.method = scope.get("method", "GET")
-        # As the client sent it, whatever an app was mounted at: rules are written for what clients see.
-        self.path = raw.decode("utf-8", "surrogateescape") if raw else _path_of_mounted(scope)
-        self.headers: Any = scope["headers"]
-        root = scope.get("root_path")
-        self.mount = quote(root, errors="surrogateescape") if root else ""
-        self.query = scope.get("query_string", b"").decode("latin-1")
-        self.peer = client[0] if client else None
-        self.identities = None
-        self.identity_errors = None
-        self.function_errors = None
-        self._segments = None
-        self._fields = None
-
-    def header_lines(self, name: str) -> list[str]:
-        wanted = name.encode("latin-1")
-        return [value.decode("latin-1") for field, value in self.headers if field == wanted]
-
-    def detach(self) -> None:
-        self.scope = {}
-
-    def header(self, name: str) -> str | None:
-        # ASGI has the names in small letters, as bytes. Looking for one costs a tenth of reading them all.
-        wanted = name.encode("latin-1")
-        found: bytes | None = None
-        for field, value in self.headers:
-            if field == wanted:
-                if found is not None:
-                    return one_of(self.header_lines(name))
-                found = value
-        return None if found is None else found.decode("latin-1").strip() or None
-
-
-def _path_of_mounted(scope: Scope) -> str:
-    """From servers that keep no raw path; some of them take the mount's own path off."""
-    path, root = scope["path"], scope.get("root_path", "").rstrip("/")
-    full = path if path == root or path.startswith(f"{root}/") else root + path
-    return quote(full, errors="surrogateescape")
-
-
-BEGINS_RESPONSE = frozenset(
-    {"http.response.start", "websocket.accept", "websocket.http.response.start"}
-)
-SINGLE = b"x-ratelimit-"
-"""The older fields: one number each."""
-
-
-AnswerRoute = Callable[[Charged, RouteDenial, Send], Awaitable[bool]]
 
 
 async def own_answer(denied: Denied, request: Any, verdict: Verdict) -> App | None:
@@ -127,82 +57,6 @@ async def own_answer(denied: Denied, request: Any, verdict: Verdict) -> App | No
     own = denied(request, verdict)
     own = await own if isinstance(own, Awaitable) else own
     return checked_answer(own)
-
-
-def send_admitted(
-    fields: Fields, send: Send, admission: Admission, charged: Charged, answer: AnswerRoute | None
-) -> Send:
-    """`send` for a request that the middleware allowed. If a limit on its route denies it, the header lines of the middleware are no
-    longer true and are left out, and `answer` may replace the response of the framework."""
-    single = bool(fields) and fields[-1][0].startswith(SINGLE)
-    is_replaced = False
-
-    async def send_own(route: RouteDenial, message: Message) -> None:
-        nonlocal is_replaced
-        admission.route_denial = None  # answered
-        is_replaced = answer is not None and await answer(charged, route, send)
-        if not is_replaced:
-            await send(message)
-
-    def sending(message: Message) -> Awaitable[None]:
-        if is_replaced:
-            return _nothing()
-        if message["type"] in BEGINS_RESPONSE:
-            if admission.report is not None:
-                admission.report.send()
-            if not charged.is_refunded:
-                if fields:
-                    message = _with_fields(message, fields, single)
-            elif answer is not None and admission.route_denial is not None:
-                return send_own(admission.route_denial, message)
-        return send(message)
-
-    return sending
-
-
-async def _nothing() -> None:
-    """The rest of a response that is replaced."""
-
-
-def send_with(fields: Fields, send: Send) -> Send:
-    """`send` that adds header lines where the response begins."""
-    single = fields[-1][0].startswith(SINGLE)
-
-    def adding(message: Message) -> Awaitable[None]:
-        if message["type"] in BEGINS_RESPONSE:
-            message = _with_fields(message, fields, single)
-        return send(message)
-
-    return adding
-
-
-def _with_fields(message: Message, fields: Fields, single: bool) -> Message:
-    """The app's own lines stay: `RateLimit` and its policy are lists, and lines of a list add up. Of the older fields, which are single
-    numbers, the app's own are the only ones."""
-    own = message.get("headers") or ()
-    added = not_twice(fields, own) if single else fields
-    # Not in place: an app may send the same message again.
-    return {**message, "headers": [*own, *added]}
-
-
-def send_beside(fields: Fields, send: Send) -> Send:
-    """`send` that adds the header lines that an answer of the application's own to a denied request lacks."""
-
-    def adding(message: Message) -> Awaitable[None]:
-        if message["type"] in BEGINS_RESPONSE:
-            own = message.get("headers") or ()
-            names = {name.lower() for name, _ in own}
-            added = [field for field in fields if field[0] not in names]
-            message = {**message, "headers": [*own, *added]}
-        return send(message)
-
-    return adding
-
-
-def not_twice(fields: Fields, own: Any) -> Fields:
-    if any(name.lower().startswith(SINGLE) for name, _ in own):
-        return [field for field in fields if not field[0].startswith(SINGLE)]
-    return fields
 
 
 REFUSAL_OF_HANDSHAKES = "websocket.http.response"

@@ -38,7 +38,8 @@ from diana.responses.denial_response import (
 from diana.starlette import add_fields, check_route, denied_of, keep_response, response_from_denial
 from diana.web.admission import Denied
 from diana.web.route_headers import combined
-from diana.web.route_limit import RouteLimit, ViewLimits, marked
+from diana.web.route_limit import RouteLimit
+from diana.web.view_limits import ViewLimits, marked
 from diana.wsgi import lines_from_fields
 
 __all__ = [

@@ -24,7 +24,8 @@ from diana.core.verdict import Verdict
 from diana.web.admission import MIDDLEWARE, beside_own_words, checked_answer
 from diana.web.request_charges import ADMISSION, Admission
 from diana.web.route_headers import remember, remembered
-from diana.web.route_limit import RouteLimit, ViewLimits, marked
+from diana.web.route_limit import RouteLimit
+from diana.web.view_limits import ViewLimits, marked
 from diana.wsgi import EnvironRequest, RateLimitMiddleware, lines_from_fields, lines_to_add
 
 __all__ = ["RateLimitMiddleware", "rate_limit"]

@@ -25,7 +25,8 @@ from diana.rules.watch.live_rules import LiveRules
 from diana.rules.watch.rules_health import Problem
 from diana.shedding.gauge import GaugeState
 from diana.shedding.sampling import ProcessActivity
-from diana.slots.slot import AcquiredSlots, aflush, flush
+from diana.slots.acquired_slots import AcquiredSlots
+from diana.slots.slot_renewer import aflush, flush
 from diana.slots.wait_queue import AwaitTurn, Sleep, TaskTicket, ThreadTicket, Timer
 from diana.slots.waiting import CheckAgain, QueueLimits, line_of_denial, wait_for_slot
 from diana.stores import asynchronous

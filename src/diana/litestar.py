@@ -11,19 +11,14 @@ from litestar.handlers import BaseRouteHandler
 from litestar.routes import HTTPRoute
 from litestar.types import Guard, Message, Scope
 
-from diana.asgi import BEGINS_RESPONSE, RateLimitMiddleware, close_of, not_twice
+from diana.asgi import RateLimitMiddleware, close_of
 from diana.core.verdict import Verdict
 from diana.responses.denial_response import DenialResponse, detail_of, seconds_without_header
 from diana.starlette import check_route, keep_response
+from diana.web.asgi_send import BEGINS_RESPONSE, not_twice
 from diana.web.route_headers import remember, remembered
-from diana.web.route_limit import (
-    RouteLimit,
-    ViewLimits,
-    name_of_view,
-    refuse_options,
-    refuse_places,
-    view_identity,
-)
+from diana.web.route_limit import RouteLimit, refuse_options, refuse_places
+from diana.web.view_limits import ViewLimits, name_of_view, view_identity
 from diana.wsgi import lines_from_fields
 
 __all__ = ["RateLimitExceeded", "RateLimitMiddleware", "add_headers", "rate_limit"]

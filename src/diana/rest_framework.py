@@ -25,14 +25,8 @@ from diana.responses.denial_response import Fields
 from diana.responses.ratelimit_headers import seconds_to_retry
 from diana.web.identity_callbacks import Finder
 from diana.web.route_headers import combined
-from diana.web.route_limit import (
-    RouteLimit,
-    ViewLimits,
-    cut,
-    name_of_view,
-    refuse_options,
-    refuse_places,
-)
+from diana.web.route_limit import RouteLimit, refuse_options, refuse_places
+from diana.web.view_limits import ViewLimits, cut, name_of_view
 from diana.wsgi import lines_from_fields
 
 __all__ = ["RateLimitThrottle", "rate_limit"]

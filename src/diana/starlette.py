@@ -16,25 +16,11 @@ from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
 from starlette.websockets import WebSocket
 
-from diana.asgi import (
-    BEGINS_RESPONSE,
-    SINGLE,
-    App,
-    Message,
-    RateLimitMiddleware,
-    Receive,
-    Scope,
-    ScopeRequest,
-    Send,
-    close_of,
-    own_answer,
-    send_beside,
-    send_with,
-)
+from diana.asgi import RateLimitMiddleware, close_of, own_answer
 from diana.core.errors import ConfigError
 from diana.core.verdict import Verdict
 from diana.responses.denial_response import DenialResponse, Fields
-from diana.slots.slot import AcquiredSlots
+from diana.slots.acquired_slots import AcquiredSlots
 from diana.web.admission import (
     MIDDLEWARE,
     SCOPE_VERDICT,
@@ -42,9 +28,13 @@ from diana.web.admission import (
     beside_own_words,
     send_and_release,
 )
+from diana.web.asgi_send import BEGINS_RESPONSE, SINGLE, send_beside, send_with
+from diana.web.asgi_types import App, Message, Receive, Scope, Send
 from diana.web.request_charges import ADMISSION, Admission
 from diana.web.route_headers import remember, remembered
-from diana.web.route_limit import Checked, RouteLimit, ViewLimits, marked
+from diana.web.route_limit import Checked, RouteLimit
+from diana.web.scope_request import ScopeRequest
+from diana.web.view_limits import ViewLimits, marked
 
 __all__ = ["RateLimitMiddleware", "rate_limit"]
 

@@ -8,10 +8,10 @@ from contextlib import suppress
 
 import pytest
 
-from diana.asgi import Message, Receive, Scope, Send
 from diana.core.client_address import Proxies
 from diana.gateway.proxy import Proxy
 from diana.gateway.upstream import upstream_from_url
+from diana.web.asgi_types import Message, Receive, Scope, Send
 from tests.gateway.upstreams import (
     HELLO,
     PATIENCE,

@@ -18,7 +18,7 @@ from diana.nginx.exporter import export_nginx
 from diana.nginx.rules_json import ALGORITHMS, wire_rules
 from diana.responses.denial_response import ResponseBuilder
 from diana.rules.document.readers import UnbuiltField
-from diana.rules.document.settings_fields import rule_fields
+from diana.rules.document.rule_fields import rule_fields
 from diana.rules.loading import load_rules
 from tests.servers.limiting_nginx import LimitingNginx
 

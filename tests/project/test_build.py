@@ -61,6 +61,14 @@ def test_without_a_compiler_it_is_built_and_counts_in_python(sources: Path) -> N
     assert counted(place) == "3 counting in Python (built without a C compiler)\n"
 
 
+def test_what_is_no_python_is_built_too(sources: Path) -> None:
+    place = built(sources, DIANA_NATIVE="0") / "diana"
+    source = sources / "src" / "diana"
+    files = {path.relative_to(source) for path in source.rglob("*.lua")}
+    assert Path("stores/redis/protocol/lua/acquire.lua") in files
+    assert files == {path.relative_to(place) for path in place.rglob("*.lua")}
+
+
 @pytest.mark.parametrize("switch", ["0", "off"])
 def test_it_can_be_turned_off(switch: str) -> None:
     assert (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from diana.responses.denial_response import HTML, JSON, TEXT, preferred_kind
+from diana.responses.preferred_kind import HTML, JSON, TEXT, preferred_kind
 
 BROWSER = "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,*/*;q=0.8"
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from diana.core.counter import meter_from_limit
 from diana.core.limit import checked_places
 from diana.runtime.entry_points import algorithms
-from diana.slots.slot import HeldSlot, SlotRenewer, SlotStore
+from diana.slots.slot import HeldSlot, SlotStore
+from diana.slots.slot_renewer import SlotRenewer
 from diana.slots.wait_queue import WaitQueues
 from diana.stores.memory import MemoryStore
 from tests.servers.waiting import until

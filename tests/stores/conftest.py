@@ -26,7 +26,8 @@ def every_store(
         assert kernels() is not None
     match request.param.split()[0]:
         case "memory":
-            yield CMemoryStore() if request.param.endswith("C") else PythonMemoryStore()
+            kind = CMemoryStore if request.param.endswith("C") else PythonMemoryStore
+            yield kind()
         case "zone":
             with zone_name() as name:
                 if request.param.endswith("Python"):

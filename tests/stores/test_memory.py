@@ -260,7 +260,7 @@ def keys_by_limit(store: MemoryStore) -> list[int]:
     counters = getattr(store, "_counters", None)
     if counters is not None:
         return [keys for _, keys in counters.owners()]
-    return [len(table.states) for table in store._tables.values()]
+    return [len(table.states) for table in store._tables.by_id.values()]
 
 
 def vanishing(store: MemoryStore, count: int, at_us: int, version: int = 0) -> None:
@@ -291,7 +291,7 @@ def test_freed_numbers_are_used_again() -> None:
         now += 3_600 * 10**6
         for _ in range(1_000):
             store.decide([Charge(stays, "k")], now)
-    assert len(store._numbered) <= 1_001
+    assert len(store._tables.numbered) <= 1_001
 
 
 def test_a_table_with_keys_of_blocked_callers_stays_until_they_are_free() -> None:

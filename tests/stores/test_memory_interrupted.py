@@ -22,6 +22,7 @@ SECOND_US = 1_000_000
 HOUSE = (
     "/stores/memory/python_store.py",
     "/stores/memory/limit_table.py",
+    "/stores/memory/limit_tables.py",
     "/stores/memory/eviction.py",
     "/core/charge.py",
     "/core/entry_log.py",
@@ -74,16 +75,16 @@ def meter(name: str, code: str, rpu: int) -> CounterSpec:
 def in_order(store: PythonMemoryStore) -> None:
     """Every key stands in exactly one agenda, under the number of its table; the counts are true."""
     listed: Counter[tuple[str, Any]] = Counter()
-    for agenda in (store._expiring, store._blocked):
+    for agenda in (store._tables.expiring, store._tables.blocked):
         for slot, queue in agenda._queues.items():
             for key in queue:
-                listed[store._numbered[slot.owner].meter.id, key] += 1
+                listed[store._tables.numbered[slot.owner].meter.id, key] += 1
         assert set(agenda._queues) == set(agenda._order)
-    there = [(id, key) for id, table in store._tables.items() for key in table.states]
+    there = [(id, key) for id, table in store._tables.by_id.items() for key in table.states]
     assert listed == Counter(there)
-    assert store._keys == len(there)
-    for table in store._tables.values():
-        assert store._numbered[table.number] is table
+    assert store._tables.keys == len(there)
+    for table in store._tables.by_id.values():
+        assert store._tables.numbered[table.number] is table
         assert table.place // 2 == len(table.states)
 
 
@@ -95,7 +96,7 @@ def full() -> tuple[PythonMemoryStore, int]:
         store.decide([Charge(meter(f"gone {number}", "TB", 5), "k")], now)
     store.decide([Charge(meter("blocked", "SL", 1), "k")], now + 60 * SECOND_US)
     now += 90 * SECOND_US
-    store._changing = False
+    store._tables.is_changing = False
     return store, now
 
 
@@ -149,8 +150,8 @@ def test_no_count_is_lost_when_a_table_is_struck_while_it_shrinks() -> None:
         store = PythonMemoryStore()
         for number in range(1_100):
             store.decide([Charge(some, f"{number}")], BEGIN_US)
-        table = store._tables[some.id]
-        store._changing = True
+        table = store._tables.by_id[some.id]
+        store._tables.is_changing = True
         for number in range(1_100 - 1_100 // 8):
             table.forget(f"{number}")
         struck_at(step, lambda: table.forget("1000"))  # noqa: B023

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote_to_bytes
 
 from diana import Policy
-from diana.asgi import App, Message
 from diana.rules.loading import rules_from_bytes
+from diana.web.asgi_types import App, Message
 
 PEER = "203.0.113.9"
 

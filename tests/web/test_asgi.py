@@ -13,10 +13,12 @@ from typing import Any
 import pytest
 
 from diana import AsyncGuard, ConfigError, Request, Verdict
-from diana.asgi import App, Message, RateLimitMiddleware, ScopeRequest
+from diana.asgi import RateLimitMiddleware
 from diana.core.actor import Actor
 from diana.testing import FakeClock
 from diana.web.admission import MOST_BUFFERED, MOST_BUFFERED_IN_ALL, MOST_WAITING, WAITING
+from diana.web.asgi_types import App, Message
+from diana.web.scope_request import ScopeRequest
 from tests.web.calls import aask, answer_from_messages, ask, hello, policy, scope
 
 TWO_A_MINUTE = "url: /\nrules: [{name: you, actor: ip, unit: minute, rpu: 2}]"

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from fastapi import APIRouter, Body, Depends, FastAPI, Request
 
-from diana.asgi import Message
 from diana.fastapi import LimitedRoute, RateLimit, exempt
 from diana.fastapi import rate_limit as limited
 from diana.testing import FakeClock
+from diana.web.asgi_types import Message
 from tests.web.calls import Answer, aask, answer_from_messages, scope
 
 

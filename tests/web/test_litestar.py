@@ -54,7 +54,7 @@ def test_handlers_have_the_same_numbers_whichever_is_called_first(
         app_of(made(2), made(1), guards=[guard()]),
         app_of(made(1, guards=[guard()]), made(2, guards=[guard()])),
     ):
-        monkeypatch.setattr("diana.web.route_limit._taken", set())  # as in another process
+        monkeypatch.setattr("diana.web.view_limits._taken", set())  # as in another process
         assert statuses(app, *paths) == [200, 200]
     (first,), (second,) = counters["/f1"], counters["/f2"]
     assert "#2" not in first

@@ -16,7 +16,8 @@ from starlette.routing import Route
 import diana.flask
 import diana.starlette
 from diana.testing import FakeClock
-from diana.web.route_limit import LONGEST_NAME, RouteLimit, ViewLimits, marked, name_of_view
+from diana.web.route_limit import RouteLimit
+from diana.web.view_limits import LONGEST_NAME, ViewLimits, marked, name_of_view
 from tests.web import django_site  # noqa: F401  # sets Django up
 from tests.web.calls import Answer, ask, ask_wsgi
 

@@ -24,9 +24,9 @@ import diana.fastapi
 import diana.flask
 import diana.starlette
 from diana import AsyncGuard, ConfigError, Guard, Request
-from diana.asgi import App, Message
 from diana.asgi import RateLimitMiddleware as Asgi
 from diana.stores.zone.zone_file import remove_zone_file
+from diana.web.asgi_types import App, Message
 from diana.wsgi import RateLimitMiddleware as Wsgi
 from tests.servers.server import Server
 from tests.servers.waiting import until

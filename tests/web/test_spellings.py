@@ -13,7 +13,7 @@ import pytest
 
 import tests.web.django_site  # noqa: F401  # configures Django
 from diana import Request
-from diana.asgi import App
+from diana.web.asgi_types import App
 from tests.servers.nginx import Nginx
 from tests.web.calls import Answer, aask, ask_wsgi
 from tests.web.conftest import Start

@@ -17,7 +17,7 @@ from weakref import ref
 from django.core.handlers.asgi import ASGIRequest
 from django.http import HttpRequest
 
-from diana.slots.slot import AcquiredSlots
+from diana.slots.acquired_slots import AcquiredSlots
 
 
 def release_with_request(asked: HttpRequest, response: Any, held: AcquiredSlots) -> Any:

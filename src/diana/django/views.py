@@ -31,7 +31,8 @@ from diana.web.admission import MIDDLEWARE, VERDICT
 from diana.web.identity_callbacks import Finders
 from diana.web.request_charges import admission_of
 from diana.web.route_headers import remember, remembered
-from diana.web.route_limit import Checked, RouteLimit, ViewLimits, marked
+from diana.web.route_limit import Checked, RouteLimit
+from diana.web.view_limits import ViewLimits, marked
 
 T = TypeVar("T")
 

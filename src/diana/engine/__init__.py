@@ -8,6 +8,7 @@ refunds             what is taken back after a verdict: charges, settlements, sl
 background_refunds  refunds that no response waits for
 peek_plan           what `peek` looks at
 observers           who is notified of a verdict, and what numbers an observer reads
+limiter_parts       what `Limiter` and `AsyncLimiter` have in common
 shared_parts        what evaluators on the same stores share
 process_threads     the threads that an evaluator needs in each process
 function_errors     what functions of the application raise

@@ -22,8 +22,7 @@ from diana.core.contracts import Clock, Store
 from diana.core.counter import CounterSpec, countable
 from diana.core.decision import Decision
 from diana.core.drive import adrive, drive
-from diana.core.errors import ConfigError, shown
-from diana.core.limit_adjustments import LiveOverrides, Override, cost_never_passes, meter_with
+from diana.core.limit_adjustments import LiveOverrides, Override, meter_with
 from diana.core.matched_rules import MatchedRules
 from diana.core.policy import Policy
 from diana.core.request import Request
@@ -32,6 +31,7 @@ from diana.core.shed_settings import Shed
 from diana.core.verdict import Verdict
 from diana.engine.charge_builder import Charge, ChargeBuilder, Refusal, is_refused
 from diana.engine.observers import call_observers
+from diana.engine.override_arguments import check_cost_can_pass, override_key
 from diana.engine.peek_plan import PeekPlan, denial_without_store, denied_or_delayed
 from diana.engine.process_threads import ProcessThreads
 from diana.engine.random_early_drop import DROPPED
@@ -386,17 +386,9 @@ class Evaluator:
     def override(self, name: str, value: str, override: Override | None) -> None:
         """Other numbers for one value of a rule's actor; None: no longer. Of this process alone."""
         rule = rule_named(name, self.policy.rules)
-        if rule.key_from is None:
-            raise ConfigError(
-                f"rule {name!r} counts by {rule.actor}; overrides are by the value of one actor"
-            )
-        if not isinstance(value, str):
-            said = f"value must be a str, the value of the rule's actor (got {shown(value)})"
-            raise ConfigError(said + (f"; write '{value}'" if value.__class__ is int else ""))
-        key = rule.key_from(value)
+        key = override_key(rule, name, value)
         if override is not None:
             meter = meter_with(rule.meter, override)
             self.stores.check_fit(meter)
-            if rule.cost > meter.params.limit and not meter.denies_all:
-                raise ConfigError(cost_never_passes(rule.cost, meter.params.limit))
+            check_cost_can_pass(rule, meter)
         self.overrides.set_for(rule, key, override)

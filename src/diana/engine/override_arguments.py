@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from datetime import date, datetime, timedelta
 
+from diana.core.counter import CounterSpec
 from diana.core.errors import ConfigError, shown
 from diana.core.limit import LARGEST_RPU
-from diana.core.limit_adjustments import Override
+from diana.core.limit_adjustments import Override, cost_never_passes
+from diana.core.rule import Rule
 
 LATEST = 253_402_300_800
 """The end of the year 9999, in seconds since the epoch."""
@@ -21,6 +23,23 @@ def override_from_arguments(rpu: object, burst: object, until: object) -> Overri
         None if burst is None else _whole("burst", burst, 0),
         None if until is None else _micros(until),
     )
+
+
+def override_key(rule: Rule, name: str, value: str) -> str:
+    """The key of one value of the actor of a rule that was found by this name."""
+    if rule.key_from is None:
+        raise ConfigError(
+            f"rule {name!r} counts by {rule.actor}; overrides are by the value of one actor"
+        )
+    if not isinstance(value, str):
+        said = f"value must be a str, the value of the rule's actor (got {shown(value)})"
+        raise ConfigError(said + (f"; write '{value}'" if value.__class__ is int else ""))
+    return rule.key_from(value)
+
+
+def check_cost_can_pass(rule: Rule, meter: CounterSpec) -> None:
+    if rule.cost > meter.params.limit and not meter.denies_all:
+        raise ConfigError(cost_never_passes(rule.cost, meter.params.limit))
 
 
 def _whole(name: str, value: object, smallest: int) -> int:

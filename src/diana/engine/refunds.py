@@ -14,7 +14,9 @@ from diana.core.rule import Rule
 from diana.core.verdict import Verdict
 from diana.engine.charge_builder import Charge
 from diana.engine.rule_stores import RuleStores
-from diana.slots.slot import AcquiredSlots, HeldSlot, SlotStore, keeper_of_process, place_name
+from diana.slots.acquired_slots import AcquiredSlots
+from diana.slots.slot import HeldSlot, SlotStore, place_name
+from diana.slots.slot_renewer import keeper_of_process
 from diana.slots.wait_queue import WaitQueues
 from diana.stores import arefund_of, asynchronous, refund_of
 

@@ -15,9 +15,9 @@ import json
 import time
 from typing import Protocol
 
-from diana.asgi import App, Message, Receive, Scope, Send
 from diana.core.client_address import LONGEST, Proxies, ip_from_text
 from diana.web.admission import VERDICT
+from diana.web.asgi_types import App, Message, Receive, Scope, Send
 
 GATHER_SECONDS = 0.05
 """Lines are written together: one system call for all that come in so long."""

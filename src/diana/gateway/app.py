@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from diana.asgi import App, RateLimitMiddleware
+from diana.asgi import RateLimitMiddleware
 from diana.core.contracts import Observer
 from diana.core.filter_settings import GatewayWorkers
 from diana.gateway import server
@@ -27,6 +27,7 @@ from diana.guard import AsyncGuard
 from diana.rules.watch.swap_without_gc import may_tune_process
 from diana.telemetry.denial_log import DenialLog
 from diana.telemetry.denial_log import log as denials
+from diana.web.asgi_types import App
 from diana.web.identity_callbacks import refuse_code
 
 

@@ -6,7 +6,8 @@ import json
 from http import HTTPStatus
 from typing import NamedTuple
 
-from diana.asgi import REFUSAL_OF_HANDSHAKES, Receive, Scope, Send
+from diana.asgi import REFUSAL_OF_HANDSHAKES
+from diana.web.asgi_types import Receive, Scope, Send
 
 POLICY_VIOLATION = 1008
 

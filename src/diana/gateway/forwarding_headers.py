@@ -13,10 +13,10 @@ from collections.abc import Collection, Iterable
 from functools import lru_cache
 from typing import NamedTuple
 
-from diana.asgi import Scope
 from diana.core.client_address import LONGEST, Proxies, ip_from_text
 from diana.core.errors import ConfigError
 from diana.core.request import checked_token
+from diana.web.asgi_types import Scope
 
 HeaderLines = list[tuple[str, str]]
 

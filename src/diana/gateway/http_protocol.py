@@ -18,7 +18,6 @@ from typing import Any
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 
-from diana.asgi import Message
 from diana.gateway.client_limits import DEFAULT, ClientLimits, ConnectionLimit
 from diana.gateway.error_response import ErrorResponse
 from diana.gateway.head_validation import (
@@ -41,6 +40,7 @@ from diana.gateway.read_backlog import (
 )
 from diana.gateway.slow_readers import UnsentWatch
 from diana.gateway.uvicorn_aiohttp_internals import HttpToolsProtocol, RequestResponseCycle
+from diana.web.asgi_types import Message
 
 
 class UntilItCloses:

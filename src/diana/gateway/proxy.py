@@ -12,7 +12,6 @@ from urllib.parse import quote
 from aiohttp import ClientError, ClientResponse, ClientSession, ServerTimeoutError
 from yarl import URL
 
-from diana.asgi import Receive, Scope, Send
 from diana.core.client_address import Proxies
 from diana.gateway.client_limits import DEFAULT, ClientLimits
 from diana.gateway.error_response import ErrorResponse, answer, problem
@@ -23,6 +22,7 @@ from diana.gateway.upload_body import DisconnectWatch, Incomplete, Upload
 from diana.gateway.upstream import Upstream
 from diana.gateway.websocket_relay import relay
 from diana.responses.denial_response import Fields
+from diana.web.asgi_types import Receive, Scope, Send
 
 UNREACHABLE = problem(502, "The service behind this gateway cannot be reached.")
 BROKEN = problem(502, "The service behind this gateway gave no answer that can be passed on.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from diana.asgi import Message, Receive, Scope, Send
+from diana.web.asgi_types import Message, Receive, Scope, Send
 
 GREETING = b"hello from behind the gateway\n"
 

@@ -14,12 +14,12 @@ from typing import Any
 
 from uvicorn import Config, Server
 
-from diana.asgi import App
 from diana.core.errors import ConfigError
 from diana.gateway.client_limits import DEFAULT, ClientLimits, ConnectionLimit, most_connections
 from diana.gateway.http_protocol import ClientConnection
 from diana.gateway.proxy import UpstreamLost
 from diana.gateway.websocket_protocol import ClientSocket
+from diana.web.asgi_types import App
 
 KEEP_ALIVE_SECONDS = 75
 

@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any, NoReturn
 
-from diana.asgi import Message, Receive
 from diana.gateway.client_limits import DEFAULT, ClientLimits
 from diana.gateway.error_response import ErrorResponse, problem
+from diana.web.asgi_types import Message, Receive
 
 LOOK_AFTER = 0.05
 """Seconds until the gateway begins to watch whether the client leaves: most exchanges are over by then, and cost no task."""

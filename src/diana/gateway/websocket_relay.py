@@ -17,9 +17,9 @@ from aiohttp import (
 )
 from yarl import URL
 
-from diana.asgi import Receive, Scope, Send
 from diana.gateway.error_response import ErrorResponse, answer, problem
 from diana.gateway.forwarding_headers import Forwarded, response_lines
+from diana.web.asgi_types import Receive, Scope, Send
 
 LARGEST_MESSAGE = 16 * 1024 * 1024
 NORMAL, GOING_AWAY, SERVER_ERROR = 1000, 1001, 1011

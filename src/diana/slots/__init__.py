@@ -2,7 +2,9 @@
 
 A slot that is neither renewed nor released expires in the store after `slot_ttl`.
 
-slot        slots that requests hold; the thread that renews and releases them
-wait_queue  waiting until a limit allows: first come, first served, per key
-waiting     how a request waits for a slot
+slot            a slot that a request holds
+acquired_slots  the slots of one request
+slot_renewer    the thread that renews and releases slots
+wait_queue      waiting until a limit allows: first come, first served, per key
+waiting         how a request waits for a slot
 """

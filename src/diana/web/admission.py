@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Iterator, MutableMapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from threading import Lock
 from typing import Any, cast
@@ -20,12 +20,10 @@ from diana.core.errors import ConfigError, shown
 from diana.core.verdict import Verdict
 from diana.responses.denial_response import Fields
 from diana.shedding.sampling import ProcessActivity
-from diana.slots.slot import AcquiredSlots
+from diana.slots.acquired_slots import AcquiredSlots
 from diana.slots.wait_queue import Timer
+from diana.web.asgi_types import Message, Receive, Send
 from diana.web.status_settlement import BodyWithEnd
-
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
 
 MOST_BUFFERED = 65_536
 """Bytes of a body that are buffered meanwhile; from a client that sends more, nothing is read until the delay is over."""
@@ -155,8 +153,6 @@ class DelayedRequest:
 def _size(message: Message) -> int:
     return len(message.get("body") or b"")
 
-
-Send = Callable[[Message], Awaitable[None]]
 
 LAST_UNLESS_MORE = frozenset({"http.response.body", "websocket.http.response.body"})
 ALWAYS_LAST = frozenset({"websocket.close", "http.response.pathsend"})

@@ -17,7 +17,7 @@ from diana.core.verdict import Verdict
 from diana.engine.observers import RequestReport
 from diana.guard import AsyncGuard, Guard
 from diana.responses.denial_response import DenialResponse
-from diana.slots.slot import AcquiredSlots
+from diana.slots.acquired_slots import AcquiredSlots
 
 ADMISSION = "diana.admission"
 """In a scope and an environ: the Admission of the request."""

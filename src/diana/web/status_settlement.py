@@ -10,10 +10,10 @@ server closes it.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import Any
 
-Message = MutableMapping[str, Any]
+from diana.web.asgi_types import Message
 
 DISCONNECTS = ("http.disconnect", "websocket.disconnect")
 SWITCHING, FORBIDDEN = 101, 403

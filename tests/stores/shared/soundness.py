@@ -4,8 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 
-from diana.stores.zone.python.entry_table import FURTHER_SLOT, LENGTH, LOG, NEXT, NUMBERS
-from diana.stores.zone.python.layout import (
+from diana.stores.zone.python.entry_table import (
+    FURTHER_SLOT,
+    LENGTH,
+    LOG,
+    NEXT,
+    NUMBERS,
+)
+from diana.stores.zone.python.log_entries import TOPS
+from diana.stores.zone.python.python_zone import PythonZone
+from diana.stores.zone.python.zone_layout import (
     FREE,
     FREE_LIST,
     FRESH,
@@ -15,8 +23,6 @@ from diana.stores.zone.python.layout import (
     MOST_LIMITS,
     USED,
 )
-from diana.stores.zone.python.log_entries import TOPS
-from diana.stores.zone.python.python_zone import PythonZone
 
 
 def check_soundness(zone: PythonZone) -> None:

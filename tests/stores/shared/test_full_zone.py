@@ -13,8 +13,8 @@ from diana.core.charge import Charge
 from diana.core.counter import CounterSpec, meter_from_limit
 from diana.core.limit import ConcurrencyLimit, Limit
 from diana.runtime.entry_points import algorithms
-from diana.stores.zone.python.layout import MOST_LIMITS, Layout
 from diana.stores.zone.python.python_zone import PythonZone
+from diana.stores.zone.python.zone_layout import MOST_LIMITS, Layout
 from diana.stores.zone.zone_file import BODY, SMALLEST_SIZE, open_zone_file
 from tests.stores.shared.soundness import check_soundness
 from tests.stores.shared.zones import zone_name

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from diana.stores.zone.python import zone_recovery as zone_lock
-from diana.stores.zone.python.layout import Layout
 from diana.stores.zone.python.python_zone import PythonZone
+from diana.stores.zone.python.zone_layout import Layout
 from diana.stores.zone.python.zone_recovery import ZoneLock
 from diana.stores.zone.zone_file import SMALLEST_SIZE, open_zone_file
 from tests.stores.shared.zones import zone_name

@@ -16,12 +16,12 @@ from collections.abc import Callable, Iterable
 from ipaddress import IPv4Address, IPv6Address
 from typing import Any
 
-from diana.asgi import App, Receive, Scope, Send
 from diana.core.client_address import LONGEST, Proxies, ip_from_text, network_from_spelling
 from diana.core.errors import ConfigError, shown
 from diana.core.filter_settings import Filter, Wrap
 from diana.core.request import checked_token
 from diana.gateway.error_response import answer, problem
+from diana.web.asgi_types import App, Receive, Scope, Send
 
 FORBIDDEN = problem(403, "Access is not allowed from here.")
 

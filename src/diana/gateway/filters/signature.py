@@ -34,7 +34,6 @@ from pathlib import Path
 from time import time_ns
 from typing import Any
 
-from diana.asgi import App, Message, Receive, Scope, Send
 from diana.core.client_address import Proxies
 from diana.core.duration import micros_from_spelling
 from diana.core.errors import ConfigError, shown
@@ -42,6 +41,7 @@ from diana.core.filter_settings import Filter, GatewayWorkers, Wrap
 from diana.gateway.error_response import ErrorResponse, answer, problem
 from diana.gateway.filters.used_signatures import ProcessReplays, Replay, ReplayMemory, ZoneReplays
 from diana.gateway.forwarding_headers import TELLS_LENGTH
+from diana.web.asgi_types import App, Message, Receive, Scope, Send
 
 KEY, TIME, SIGNATURE, DIGEST = (
     b"x-signature-key",

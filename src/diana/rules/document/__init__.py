@@ -4,6 +4,7 @@ yaml_tree               YAML as a tree with positions; the files of a folder as 
 mapping_tree            the same tree from a mapping in code
 readers                 strict readers of single fields; errors are collected
 settings_fields         the fields of a document, its settings and rules
+rule_fields             the fields of a rule
 adjustment_fields       tiers, overrides, `allow`, `only`, `deny`, `charge_on`: read and compiled
 filter_and_shed_fields  `filters` and `shed`
 http_methods            `methods`

@@ -18,7 +18,7 @@ from diana.core.policy import RulesFrom
 from diana.core.rule import FilePosition
 from diana.core.store_url import no_store_url
 from diana.rules import check_source
-from diana.rules.document.adjustment_fields import by_tier, override_reader, roster_reader, statuses
+from diana.rules.document.adjustment_fields import override_reader, roster_reader
 from diana.rules.document.filter_and_shed_fields import filter_reader, shed_reader
 from diana.rules.document.http_methods import methods
 from diana.rules.document.readers import (
@@ -27,11 +27,9 @@ from diana.rules.document.readers import (
     Field,
     Read,
     UnbuiltField,
-    algorithm,
     answer_body,
     budget,
     choice,
-    duration,
     fields,
     flag,
     identity_place,
@@ -43,19 +41,17 @@ from diana.rules.document.readers import (
     mount,
     name_in,
     namespace,
-    natural,
     percent,
     placed,
-    rule_name,
-    scope,
     status,
     text,
     url_pattern,
     whole,
 )
-from diana.rules.document.spelled_limits import NAMES, SpelledLimit, implied, or_spelled_limit
+from diana.rules.document.rule_fields import MISSING, rule_fields
+from diana.rules.document.spelled_limits import implied
 from diana.rules.document.yaml_tree import Mapping, Node, Scalar, Sequence, drain
-from diana.runtime.entry_points import algorithms, entries, plugin
+from diana.runtime.entry_points import entries, plugin
 
 SETTINGS = (
     "store", "local_store", "store_budget", "require_store", "namespace", "nodes", "weight", "lease", "rules_from",
@@ -63,7 +59,6 @@ SETTINGS = (
     "mounts", "dashboard",
 )  # fmt: skip
 """Of a node's own file; the rest may come from elsewhere."""
-MISSING = ("ip", "skip", "deny", "together")
 HEADERS = ("ietf", "legacy", "retry-after")
 
 BLOCK_FIELDS = {"url", "rules", "methods", "except", "allow", "only", "deny"}
@@ -350,41 +345,6 @@ def _no_url_from_elsewhere(*_: Node | str) -> str:
     raise ConfigError(
         "a remote document cannot tell nodes which server to ask; put shed into each node's own file"
     )
-
-
-def rule_fields() -> dict[str, Read]:
-    """What may stand in a rule: the same for all, and every algorithm's options."""
-    known: dict[str, Read] = {
-        "actor": items(text, "actor"),
-        "unit": duration,
-        "rpu": or_spelled_limit(by_tier(whole(0))),
-        "algo": algorithm,
-        "scope": scope,
-        "cost": whole(1),
-        "when_down": choice("local", "open", "closed"),
-        "mode": choice("enforce", "shadow", "off"),
-        "drop": choice("random"),
-        "charge_on": statuses,
-        "missing": choice(*MISSING),
-        "status": status,
-        "body": answer_body,
-        "name": rule_name,
-        "burst": by_tier(whole(0)),
-        "nodelay": flag,
-        "delay": whole(0),
-        "max_wait": duration,
-        "most": by_tier(whole(1)),
-        "hold": duration,
-        "retry": duration,
-        "max_waiting": whole(1),
-        "slices": whole(1, 1_000),
-        "align": choice("epoch", "first"),
-    }
-    known |= {name: SpelledLimit() for name in NAMES}
-    for installed in algorithms().values():
-        for option in installed.options:
-            known.setdefault(option, natural)
-    return known
 
 
 def _none_or(read: Read) -> Read:

@@ -3,6 +3,7 @@
 c_store       the table in C
 python_store  dictionaries behind one lock
 limit_table   the counters of one limit, in Python
+limit_tables  the tables of all limits, in Python: what is forgotten, and when
 eviction      which keys expire next, and which limit has the most keys
 """
 
@@ -12,7 +13,8 @@ from typing import TYPE_CHECKING
 from weakref import WeakSet
 
 from diana.stores.c_kernels import kernels
-from diana.stores.memory.python_store import GRACE_US, LONGEST_KEY, MAX_KEYS, bounded_key
+from diana.stores.memory.limit_tables import GRACE_US
+from diana.stores.memory.python_store import LONGEST_KEY, MAX_KEYS, bounded_key
 
 if TYPE_CHECKING or kernels() is None:
     from diana.stores.memory.python_store import PythonMemoryStore as Chosen

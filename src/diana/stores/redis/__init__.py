@@ -1,6 +1,7 @@
 """Counters in Redis or Valkey, shared by a fleet: one server, Sentinel or Cluster.
 
 store            wiring; prepare, send, conclude: two shells that differ by an `await`
+async_store      the same store for coroutines
 verbs            the same store for leased counters
 decisions        what is asked of which server, and what the replies mean: pure
 cluster_routing  which server has a counter, by hash slot

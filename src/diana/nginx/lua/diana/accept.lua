@@ -1,4 +1,4 @@
--- Which kind of body does the client like best? `diana/responses/denial_response.py`.
+-- Which kind of body does the client like best? `diana/responses/preferred_kind.py`.
 local text = require 'diana.text'
 
 local LONGEST = 512

@@ -5,31 +5,11 @@
     └──────────┴──────┴────────┴────────┴───────┴────────────────┴─────────────────────────────────┘
     0          16     20       24       28      32               40                              128
 
-A state of more numbers goes on in further slots, fifteen numbers each. A log is kept by `slot_log`.
+A state of more numbers goes on in further slots, fifteen numbers each. A log is kept by `log_entries`.
 
 A zone never grows. A key that is new passes by a few slots and frees those that are as good as never seen; if all slots are in use, one
 goes: of the limit that uses most of them, first those that are not blocked, of these the one that expires soonest. Whether a key is
 blocked is written with its owner, one byte per slot, so that the next one is found without looking into the slots.
-
-Where everything stands in a zone of the Python kind. All of it follows from the size; a new zone is all zeros.
-
-    4096 ┌──────────────────┐
-         │ undo count       │  lines that are being changed: see `undo`; whether a process waits for the lock
-         ├──────────────────┤
-         │ control          │  keys, slots in use, free list, hand of the sweep, evictions, generation
-         ├──────────────────┤
-         │ limits           │  for each how many slots it uses, and its id
-         ├──────────────────┤
-         │ undo             │  where, and what stood there before
-         ├──────────────────┤
-         │ owners           │  one byte per slot: free, which limit's and whether blocked, or a further slot of a state
-         ├──────────────────┤
-         │ heads            │  of the chains of slots, by the hash of the key
-         ├──────────────────┤
-         │ slots            │  128 bytes each: see `table`
-         └──────────────────┘
-
-Everything lies in lines of 128 bytes, so that a change can be undone line by line.
 """
 
 from __future__ import annotations
@@ -37,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 from struct import Struct
 
-from diana.stores.zone.python.layout import (
+from diana.stores.zone.python.zone_layout import (
     EVICTIONS,
     FREE,
     FREE_LIST,

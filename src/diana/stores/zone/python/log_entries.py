@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from diana.core.entry_log import NO_LOG, Log
 from diana.stores.zone.python.entry_table import EXPIRES, LENGTH, LOG, NUMBERS, Damaged, EntryTable
-from diana.stores.zone.python.layout import LINE, Layout
+from diana.stores.zone.python.zone_layout import LINE, Layout
 from diana.stores.zone.python.zone_recovery import Undo
 
 MOST_ENTRIES = 10_000

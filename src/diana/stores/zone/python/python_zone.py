@@ -44,7 +44,8 @@ from diana.stores.zone.python.entry_table import (
     EntryTable,
     TooSmall,
 )
-from diana.stores.zone.python.layout import (
+from diana.stores.zone.python.log_entries import MOST_ENTRIES, SlotLogs, slots_of_log
+from diana.stores.zone.python.zone_layout import (
     EVICTIONS,
     GENERATION,
     KEYS,
@@ -53,7 +54,6 @@ from diana.stores.zone.python.layout import (
     USED,
     Layout,
 )
-from diana.stores.zone.python.log_entries import MOST_ENTRIES, SlotLogs, slots_of_log
 from diana.stores.zone.python.zone_recovery import Undo, ZoneLock
 from diana.stores.zone.zone_file import BODY, ZoneFile
 

@@ -19,7 +19,7 @@ from fcntl import LOCK_EX, LOCK_NB, LOCK_UN, lockf
 from functools import partial
 from time import sleep
 
-from diana.stores.zone.python.layout import LINE, UNDO_LINES, Layout
+from diana.stores.zone.python.zone_layout import LINE, UNDO_LINES, Layout
 
 
 class Undo:

@@ -1,7 +1,7 @@
 """Where everything stands in a zone of the Python kind. All of it follows from the size; a new zone is all zeros.
 
     4096 ┌──────────────────┐
-         │ undo count       │  lines that are being changed: see `undo`; whether a process waits for the lock
+         │ undo count       │  lines that are being changed: see `zone_recovery`; whether a process waits for the lock
          ├──────────────────┤
          │ control          │  keys, slots in use, free list, hand of the sweep, evictions, generation
          ├──────────────────┤
@@ -13,7 +13,7 @@
          ├──────────────────┤
          │ heads            │  of the chains of slots, by the hash of the key
          ├──────────────────┤
-         │ slots            │  128 bytes each: see `table`
+         │ slots            │  128 bytes each: see `entry_table`
          └──────────────────┘
 
 Everything lies in lines of 128 bytes, so that a change can be undone line by line.
