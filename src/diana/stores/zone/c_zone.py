@@ -21,28 +21,14 @@ from diana.core.counter import CounterSpec
 from diana.core.decision import Decision
 from diana.core.entry_log import Log, log_of
 from diana.core.errors import ConfigError
-from diana.core.limit import uses_slots
 from diana.stores.c_kernels import kernels, terms_of
 from diana.stores.zone.limit_names import LimitNames
-from diana.stores.zone.zone_file import BODY, ZoneFile
+from diana.stores.zone.misfit_errors import too_many_entries
+from diana.stores.zone.zone_file import ZoneFile
+from diana.stores.zone.zone_header import BODY
 
 if TYPE_CHECKING:
     from diana._native import Counters, Swap, Terms
-
-
-def too_many_entries(meter: CounterSpec, most: int) -> ConfigError:
-    """Of a log: each request that counts is an entry, or each place that is taken."""
-    if uses_slots(meter.algorithm):
-        return ConfigError(
-            f"this kind of a zone keeps at most {most:,} places of a key, and {meter.limit} has more; write a smaller number, "
-            "or count it in memory:// or in Redis",
-            path="most",
-        )
-    return ConfigError(
-        f"a zone keeps at most {most:,} entries of a log, and {meter.limit} has more; write a smaller number, "
-        "or take a sliding window (SW)",
-        path="rpu",
-    )
 
 
 if kernels() is None or not kernels().SHARES:
