@@ -16,7 +16,8 @@ from diana.core.limit import Limit
 from diana.runtime.entry_points import algorithms
 from diana.stores.memory.python_store import PythonMemoryStore
 from diana.stores.zone.python.python_zone import PythonZone
-from diana.stores.zone.zone_file import SMALLEST_SIZE, open_zone_file
+from diana.stores.zone.zone_file import open_zone_file
+from diana.stores.zone.zone_size import SMALLEST_SIZE
 from diana.testing import FakeClock
 from tests.stores.shared.zones import zone_name
 

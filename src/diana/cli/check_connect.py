@@ -69,7 +69,8 @@ def _of_store(which: str, url: str, policy: Policy) -> Iterator[Finding]:
 
 def _of_zone(url: str) -> Iterator[Finding]:
     from diana.stores.zone.store import SharedStore, zone_kind
-    from diana.stores.zone.zone_file import header_of_zone, spelling_from_size
+    from diana.stores.zone.zone_file import header_of_zone
+    from diana.stores.zone.zone_size import spelling_from_size
 
     where = shown_url(url)
     try:

@@ -61,7 +61,7 @@ def _empty(name: str, form: str) -> None:
 
 
 def _show(name: str, form: str) -> None:
-    from diana.stores.zone.zone_file import spelling_from_size
+    from diana.stores.zone.zone_size import spelling_from_size
 
     store = open_zone(name)
     header, counts = store.file.header, store.counts()

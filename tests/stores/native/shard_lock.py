@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from diana.stores.zone.store import SharedStore
-from diana.stores.zone.zone_file import BODY
+from diana.stores.zone.zone_header import BODY
 
 FIRST = BODY + 4096
 """Where the first shard begins, and its lock stands at the very beginning of it."""

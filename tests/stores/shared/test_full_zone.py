@@ -15,7 +15,9 @@ from diana.core.limit import ConcurrencyLimit, Limit
 from diana.runtime.entry_points import algorithms
 from diana.stores.zone.python.python_zone import PythonZone
 from diana.stores.zone.python.zone_layout import MOST_LIMITS, Layout
-from diana.stores.zone.zone_file import BODY, SMALLEST_SIZE, open_zone_file
+from diana.stores.zone.zone_file import open_zone_file
+from diana.stores.zone.zone_header import BODY
+from diana.stores.zone.zone_size import SMALLEST_SIZE
 from tests.stores.shared.soundness import check_soundness
 from tests.stores.shared.zones import zone_name
 

@@ -15,7 +15,8 @@ from diana.stores.zone.python import zone_recovery as zone_lock
 from diana.stores.zone.python.python_zone import PythonZone
 from diana.stores.zone.python.zone_layout import Layout
 from diana.stores.zone.python.zone_recovery import ZoneLock
-from diana.stores.zone.zone_file import SMALLEST_SIZE, open_zone_file
+from diana.stores.zone.zone_file import open_zone_file
+from diana.stores.zone.zone_size import SMALLEST_SIZE
 from tests.stores.shared.zones import zone_name
 
 

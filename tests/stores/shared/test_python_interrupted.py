@@ -16,7 +16,8 @@ from diana.core.counter import CounterSpec, meter_from_limit
 from diana.core.limit import Limit
 from diana.runtime.entry_points import algorithms
 from diana.stores.zone.python.python_zone import PythonZone
-from diana.stores.zone.zone_file import SMALLEST_SIZE, open_zone_file
+from diana.stores.zone.zone_file import open_zone_file
+from diana.stores.zone.zone_size import SMALLEST_SIZE
 from tests.stores.shared.soundness import check_soundness
 from tests.stores.shared.zones import zone_name
 

@@ -18,15 +18,13 @@ import pytest
 from diana import ConfigError
 from diana.core.errors import StoreError
 from diana.stores.zone.zone_file import (
-    BODY,
-    SMALLEST_SIZE,
     header_of_zone,
     open_zone_file,
     path_of_zone,
     remove_zone_file,
-    size_from_spelling,
-    spelling_from_size,
 )
+from diana.stores.zone.zone_header import BODY
+from diana.stores.zone.zone_size import SMALLEST_SIZE, size_from_spelling, spelling_from_size
 
 SIZE = SMALLEST_SIZE
 

@@ -21,7 +21,8 @@ from mmap import mmap
 from struct import Struct
 from typing import Protocol
 
-from diana.stores.zone.zone_file import BODY, open_zone_file
+from diana.stores.zone.zone_file import open_zone_file
+from diana.stores.zone.zone_header import BODY
 
 CAPACITY = 1_000_000
 REACH = 64

@@ -16,17 +16,16 @@ from diana.actors import (
 )
 from diana.core.actor import CODE, KINDS, Identity, RuleContext, identity_from_code
 from diana.core.allow_lists import AllowList
-from diana.core.client_address import Proxies
 from diana.core.contracts import Algorithm
 from diana.core.counter import AT_ONCE, CounterSpec, escaped, meter_from_limit
 from diana.core.duration import micros_from_spelling, spelling_from_micros
 from diana.core.errors import ConfigError, shown
 from diana.core.limit import HOLD_US, Limit, uses_slots
 from diana.core.limit_adjustments import Tiers
-from diana.core.policy import Policy, ResponseSettings, Settings
+from diana.core.policy import Policy, Settings
 from diana.core.request import Request
-from diana.core.rule import Body, FilePosition, OverrideMeter, Rule
-from diana.core.settings import LeaseTerms, why_not_leased
+from diana.core.rule import FilePosition, OverrideMeter, Rule
+from diana.core.settings import why_not_leased
 from diana.core.url_pattern import Url, url_from_spelling
 from diana.rules.document.adjustment_fields import (
     ELSE,
@@ -37,20 +36,15 @@ from diana.rules.document.adjustment_fields import (
     meters_of_terms,
     tier_terms,
 )
-from diana.rules.document.filter_and_shed_fields import compiled_filters, compiled_shed
+from diana.rules.document.filter_and_shed_fields import compiled_shed
+from diana.rules.document.merged_fields import OF_PLACES, MergedFields
 from diana.rules.document.readers import ErrorCollector, Field
-from diana.rules.document.settings_fields import Block, RuleFields, RulesFile
+from diana.rules.document.settings_compiler import compiled_settings
+from diana.rules.document.settings_fields import Block, RulesFile
 from diana.rules.document.warnings import CHOSEN_BY_CLIENTS, warnings_of
 from diana.runtime.entry_points import algorithm_from_spelling
 
-FIELDS_OF_EVERY_RULE = {
-    "actor", "unit", "rpu", "algo", "scope", "cost", "when_down", "mode", "missing", "status", "body", "name",
-    "overrides", "allow", "only", "deny", "charge_on", "drop",
-}  # fmt: skip
 EXAMPLES = {"unit": "unit: minute", "rpu": "rpu: 100"}
-OF_RATES = ("unit", "rpu")
-OF_PLACES = ("most", "hold")
-"""In their stead, where an algorithm counts how many at once."""
 DEFAULT_HOLD = spelling_from_micros(HOLD_US)
 EVERYWHERE = url_from_spelling("/")
 NEEDS_RESTART = (
@@ -66,51 +60,11 @@ def compile_policy(
     return _Compiler(file, mistakes, start).policy(version)
 
 
-class _MergedFields:
-    """A rule's own fields, else the file's defaults; and where to point when one is wrong."""
-
-    def __init__(self, own: RuleFields, defaults: dict[str, Field]) -> None:
-        self.position = own.position
-        self._own = own.fields
-        self._defaults = defaults
-        self._all = {**defaults, **own.fields} if defaults else own.fields
-
-    def value(self, name: str) -> Any:
-        field = self._all.get(name)
-        return None if field is None else field.value
-
-    def options(self, algorithm: Algorithm) -> dict[str, Field]:
-        """A default that is foreign to the algorithm is meant for other rules."""
-        names = algorithm.options
-        return {name: field for name, field in self._all.items() if name in names}
-
-    def foreign(self, algorithm: Algorithm) -> dict[str, Field]:
-        known = FIELDS_OF_EVERY_RULE | set(algorithm.options)
-        if uses_slots(algorithm):
-            known = (known | set(OF_PLACES)) - set(OF_RATES)
-        return {name: field for name, field in self._own.items() if name not in known}
-
-    def wrong(self, name: str, message: str, position: FilePosition | None = None) -> ConfigError:
-        """A mistake at a field; in a default, it says for which rule."""
-        field = self._all.get(name)
-        at = position or (self.position if field is None else field.position)
-        if name not in self._own and field is not None:
-            message += f" (in the rule of {self.position.spot})"
-        return ConfigError(message, line=at.line, column=at.column, path=at.path)
-
-    def is_own(self, name: str) -> bool:
-        """Not one of the defaults, which are for other rules too."""
-        return name in self._own
-
-    def has(self, name: str) -> bool:
-        return name in self._all
-
-
 class _Compiler:
     def __init__(self, file: RulesFile, mistakes: ErrorCollector, start: Settings | None) -> None:
         self._file = file
         self._mistakes = mistakes
-        self._settings = self._compiled_settings()
+        self._settings = compiled_settings(file, mistakes)
         if start is not None:
             # The store that is open has one namespace: counters under another name would be other counters.
             fixed = {name: getattr(start, name) for name in NEEDS_RESTART}
@@ -134,7 +88,7 @@ class _Compiler:
         for number, block in enumerate(self._file.blocks):
             exempt += [(left_alone, number) for left_alone in self._exceptions(block)]
             for fields in block.rules:
-                rule = self._rule(number, block, _MergedFields(fields, self._file.defaults))
+                rule = self._rule(number, block, MergedFields(fields, self._file.defaults))
                 if rule is not None:
                     rules.append(rule)
         self._same_counter_twice(rules)
@@ -146,7 +100,7 @@ class _Compiler:
         settings = self._settings
         return Policy(asked, exempt=exempt, settings=settings, version=version, warnings=warnings)
 
-    def _rule(self, number: int, block: Block, merged: _MergedFields) -> Rule | None:
+    def _rule(self, number: int, block: Block, merged: MergedFields) -> Rule | None:
         """None if something is wrong with it; then `mistakes` knows what."""
         value = merged.value
         places = uses_slots(value("algo"))
@@ -201,7 +155,7 @@ class _Compiler:
             position=merged.position,
         )
 
-    def _drop(self, merged: _MergedFields, scope: str) -> str | None:
+    def _drop(self, merged: MergedFields, scope: str) -> str | None:
         drop: str | None = merged.value("drop")
         places = uses_slots(merged.value("algo"))
         if drop is None or (scope in ("global", "leased") and not places):
@@ -214,7 +168,7 @@ class _Compiler:
         return None
 
     def _actors_and_key(
-        self, block: Block, merged: _MergedFields
+        self, block: Block, merged: MergedFields
     ) -> tuple[list[Spelled] | None, KeyOf | None]:
         fields: list[Field] = merged.value("actor") or [Field("all", merged.position)]
         words = tuple(field.value for field in fields)
@@ -229,7 +183,7 @@ class _Compiler:
             self._known_actors[words] = found
         return found
 
-    def _actors(self, block: Block, merged: _MergedFields) -> list[Spelled] | None:
+    def _actors(self, block: Block, merged: MergedFields) -> list[Spelled] | None:
         url = block.fields["url"].value if "url" in block.fields else None
         surroundings = RuleContext(url or EVERYWHERE, self._settings.proxies, **self._identities)
         fields: list[Field] = merged.value("actor") or [Field("all", merged.position)]
@@ -252,7 +206,7 @@ class _Compiler:
         return sorted(actors, key=lambda actor: actor.spelling)
 
     def _meters(
-        self, identity: str, merged: _MergedFields
+        self, identity: str, merged: MergedFields
     ) -> tuple[CounterSpec, Tiers | None] | None:
         """The rule's own, and those of its tiers."""
         algorithm: Algorithm = merged.value("algo") or algorithm_from_spelling("TB")
@@ -300,7 +254,7 @@ class _Compiler:
         return own, Tiers(self._tier, tiers) if tiers else None
 
     def _if_cost_passes(
-        self, merged: _MergedFields, meters: dict[str | None, CounterSpec]
+        self, merged: MergedFields, meters: dict[str | None, CounterSpec]
     ) -> CounterSpec:
         """The rule's own; a cost that one of the tiers can never pass is a mistake."""
         cost = merged.value("cost") or 1
@@ -318,7 +272,7 @@ class _Compiler:
         return next(iter(self._rosters.rosters(EVERYWHERE, [listed])), None)
 
     def _overrides(
-        self, actors: list[Spelled], meter: CounterSpec, merged: _MergedFields
+        self, actors: list[Spelled], meter: CounterSpec, merged: MergedFields
     ) -> dict[str, OverrideMeter]:
         written, cost = merged.value("overrides") or {}, merged.value("cost") or 1
         try:
@@ -371,40 +325,6 @@ class _Compiler:
                     f"same name, actor, algo, scope and unit; give one of them another name, or remove it"
                 )
                 self._mistake(said, rule.position)
-
-    def _compiled_settings(self) -> Settings:
-        def value(name: str, default: Any) -> Any:
-            field = self._file.settings.get(name)
-            return default if field is None else field.value
-
-        identity: dict[str, Field] = value("identity", {})
-        networks = identity.get("trusted_proxies")
-        response: dict[str, Field] = value("response", {})
-        answer = ResponseSettings(
-            status=response["status"].value if "status" in response else 503,
-            headers=tuple(response["headers"].value)
-            if "headers" in response
-            else ResponseSettings().headers,
-            body=response["body"].value if "body" in response else Body(),
-        )
-        proxies = Proxies(networks.value if networks else ())
-        return Settings(
-            store=value("store", None),
-            local_store=value("local_store", "memory://"),
-            store_budget_us=value("store_budget", None),
-            require_store=value("require_store", False),
-            namespace=value("namespace", "diana"),
-            nodes=value("nodes", None),
-            weight=value("weight", None),
-            lease=_lease_terms(value("lease", {})),
-            rules_from=value("rules_from", None),
-            proxies=proxies,
-            identity={name: _as_written(field.value) for name, field in identity.items()},
-            missing=value("missing", "ip"),
-            mounts=tuple(value("mounts", ())),
-            answer=answer,
-            filters=compiled_filters(value("filters", []), proxies, self._mistakes),
-        )
 
     def _compiled_tier(self) -> Identity:
         """Where a request's tier is found; code that knows it wins."""
@@ -460,18 +380,6 @@ class _Compiler:
         self._mistakes.add(
             ConfigError(message, line=position.line, column=position.column, path=position.path)
         )
-
-
-def _lease_terms(written: dict[str, Field]) -> LeaseTerms:
-    terms = LeaseTerms()
-    return LeaseTerms(
-        written["start"].value if "start" in written else terms.start_percent,
-        written["ttl"].value if "ttl" in written else terms.ttl_us,
-    )
-
-
-def _as_written(value: Any) -> Any:
-    return list(map(str, value)) if isinstance(value, list | tuple) else value
 
 
 def _no_identity(_: Request) -> str | None:

@@ -36,9 +36,6 @@ from diana.stores.redis.maintenance.topology_refresh import TopologyRefresh
 from diana.stores.redis.protocol.batch import DENIED_MEANWHILE, DecisionRequest
 from diana.stores.redis.protocol.commands import reset_counters
 from diana.stores.redis.protocol.compare_and_swap import (
-    Part,
-    Refund,
-    Renewal,
     Swapped,
     charge_all,
     swap,
@@ -48,10 +45,7 @@ from diana.stores.redis.protocol.wire_format import (
     decisions_from_wire,
     states_from_wire,
 )
-from diana.stores.redis.refunds import UNREACHABLE, Charged, Refunding
-
-UNREADABLE = (TypeError, ValueError, IndexError)
-"""Raised by reading what no script of ours has said."""
+from diana.stores.redis.refunds import UNREACHABLE, UNREADABLE, Charged, Refunding
 
 _new = tuple.__new__
 
@@ -145,51 +139,6 @@ class DecisionPlanner(Refunding):
         """`here`: what was decided here, while the store was lost."""
         yield from self._wait_for_servers()
         yield from self._refund([Charged(charge, at, here) for charge in charges], now)
-
-    def release(self, places: Sequence[Charged], now: int | None) -> JobSteps[list[Charged]]:
-        """Give places back, side by side. Gives those that could not be: done twice, it is done once, so it may be tried again."""
-        yield from self._wait_for_servers()
-        keys = self._plans.keys([one.charge for one in places])
-        failed: list[Charged] = []
-        sent: list[Charged] = []
-        jobs: list[Job] = []
-        for key, place in zip(keys, places, strict=True):
-            if place.here:
-                self._fallback.refund(place.charge, key, place.at, now)
-                continue
-            server = self._server_of(key)
-            if server is None:
-                failed.append(place)
-            else:
-                sent.append(place)
-                meter, _, cost = place.charge
-                refund = Refund(meter, [Part(cost, place.at)])
-                jobs.append(self._refund_job(server, key, refund, now))
-        answers = yield from self._carry_out(jobs)
-        self._deny_cache.forget(*keys)
-        failed += [
-            one for one, answer in zip(sent, answers, strict=True) if isinstance(answer, Failure)
-        ]
-        return failed
-
-    def renew(self, place: Charged, now: int | None) -> JobSteps[int | None]:
-        """The place's moment from now on, 0 if it has run off and all are taken; None if the store did not say."""
-        if place.here:
-            return self._fallback.renew(place.charge, place.at, now)
-        yield from self._wait_for_servers()
-        (key,) = self._plans.keys([place.charge])
-        server = self._server_of(key)
-        if server is None:
-            return None
-        meter, _, cost = place.charge
-        job = self._renewal_job(server, key, Renewal(meter, cost, place.at), now)
-        (answer,) = yield from self._carry_out([job])
-        try:
-            if isinstance(answer, Swapped):
-                return int(answer.result)
-            return int(answer[1][1]) if answer.__class__ is tuple else None
-        except UNREADABLE:
-            return None
 
     def reset(self, meter: CounterSpec, key: str) -> JobSteps[None]:
         (wire_key,) = self._plans.keys([(meter, key, ONE)])

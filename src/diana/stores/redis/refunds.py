@@ -10,7 +10,10 @@ from typing import Any, NamedTuple
 
 from diana.core.counter import CounterSpec
 from diana.core.limit import uses_slots
-from diana.redis_client.reply_errors import NoConnection
+from diana.redis_client.reply_errors import (
+    Failure,
+    NoConnection,
+)
 from diana.stores.redis.app_client import ClientKeeper
 from diana.stores.redis.cluster_routing import JobSteps, Routing
 from diana.stores.redis.deny_cache import DenyCache
@@ -20,9 +23,20 @@ from diana.stores.redis.maintenance.topology_refresh import TopologyRefresh
 from diana.stores.redis.pending_refunds import may_be_tried_again
 from diana.stores.redis.protocol.batch import DecisionRequest
 from diana.stores.redis.protocol.commands import Exchange
-from diana.stores.redis.protocol.compare_and_swap import Part, Refund, Renewal, StateChange, swap
-from diana.stores.redis.protocol.wire_format import CounterEncoder
+from diana.stores.redis.protocol.compare_and_swap import (
+    Part,
+    Refund,
+    Renewal,
+    StateChange,
+    Swapped,
+    swap,
+)
+from diana.stores.redis.protocol.wire_format import (
+    CounterEncoder,
+)
 
+UNREADABLE = (TypeError, ValueError, IndexError)
+"""Raised by reading what no script of ours has said."""
 UNREACHABLE = NoConnection("the store is unreachable")
 
 
@@ -48,6 +62,51 @@ class Refunding(Routing):
         self._deny_cache = deny_cache
         self._fallback = fallback
         self._pending = keeper.refunds
+
+    def release(self, places: Sequence[Charged], now: int | None) -> JobSteps[list[Charged]]:
+        """Give places back, side by side. Gives those that could not be: done twice, it is done once, so it may be tried again."""
+        yield from self._wait_for_servers()
+        keys = self._plans.keys([one.charge for one in places])
+        failed: list[Charged] = []
+        sent: list[Charged] = []
+        jobs: list[Job] = []
+        for key, place in zip(keys, places, strict=True):
+            if place.here:
+                self._fallback.refund(place.charge, key, place.at, now)
+                continue
+            server = self._server_of(key)
+            if server is None:
+                failed.append(place)
+            else:
+                sent.append(place)
+                meter, _, cost = place.charge
+                refund = Refund(meter, [Part(cost, place.at)])
+                jobs.append(self._refund_job(server, key, refund, now))
+        answers = yield from self._carry_out(jobs)
+        self._deny_cache.forget(*keys)
+        failed += [
+            one for one, answer in zip(sent, answers, strict=True) if isinstance(answer, Failure)
+        ]
+        return failed
+
+    def renew(self, place: Charged, now: int | None) -> JobSteps[int | None]:
+        """The place's moment from now on, 0 if it has run off and all are taken; None if the store did not say."""
+        if place.here:
+            return self._fallback.renew(place.charge, place.at, now)
+        yield from self._wait_for_servers()
+        (key,) = self._plans.keys([place.charge])
+        server = self._server_of(key)
+        if server is None:
+            return None
+        meter, _, cost = place.charge
+        job = self._renewal_job(server, key, Renewal(meter, cost, place.at), now)
+        (answer,) = yield from self._carry_out([job])
+        try:
+            if isinstance(answer, Swapped):
+                return int(answer.result)
+            return int(answer[1][1]) if answer.__class__ is tuple else None
+        except UNREADABLE:
+            return None
 
     def _refund(self, charged: Sequence[Charged], now: int | None) -> JobSteps[None]:
         """Where each was charged, if it was at all."""

@@ -20,9 +20,10 @@ from diana.core.decision import Decision
 from diana.core.entry_log import Log, log_of
 from diana.core.errors import ConfigError
 from diana.stores.c_kernels import kernels, terms_of
-from diana.stores.zone.entry_limit import too_many_entries
 from diana.stores.zone.limit_names import LimitNames
-from diana.stores.zone.zone_file import BODY, ZoneFile
+from diana.stores.zone.misfit_errors import too_many_entries
+from diana.stores.zone.zone_file import ZoneFile
+from diana.stores.zone.zone_header import BODY
 
 if TYPE_CHECKING:
     from diana._native import Counters, Swap, Terms

@@ -19,12 +19,8 @@ from diana.core.counter import CounterSpec
 from diana.core.decision import Decision
 from diana.core.errors import ConfigError, shown
 from diana.stores.c_kernels import description
-from diana.stores.zone.zone_file import (
-    ZoneFile,
-    checked_zone_name,
-    open_zone_file,
-    size_from_spelling,
-)
+from diana.stores.zone.zone_file import ZoneFile, checked_zone_name, open_zone_file
+from diana.stores.zone.zone_size import size_from_spelling
 
 _URL = re.compile(r"shared://([^/?#]*)/?(?:\?size=([^&]*))?", re.IGNORECASE)
 

@@ -1,9 +1,6 @@
 """A zone's file: memory of a fixed size that all processes of one user open by the same name.
 
-    0      8         12     20       28       44      60                 68     84        92      96        4096
-    ┌───────┬─────────┬──────┬────────┬────────┬───────┬──────────────────┬──────┬─────────┬───────┬─────────┬──────────▶
-    │ magic │ version │ kind │ size   │ secret │ node  │ epoch offset, µs │ boot │ created │ CRC32 │ nothing │ the kind's own
-    └───────┴─────────┴──────┴────────┴────────┴───────┴──────────────────┴──────┴─────────┴───────┴─────────┴──────────▶
+How it begins: `zone_header`.
 
 What bites here is who comes at the same time, and who died half-way:
 
@@ -25,9 +22,7 @@ import logging
 import os
 import re
 import stat
-import struct
 import tempfile
-import zlib
 from collections.abc import Callable
 from contextlib import suppress
 from mmap import mmap
@@ -40,6 +35,8 @@ from diana.core.errors import ConfigError, StoreError, shown
 from diana.runtime.clock import epoch_offset_us
 from diana.runtime.fork import fork_safe_lock
 from diana.stores.zone.limit_names import remove_names
+from diana.stores.zone.zone_header import MAGIC, VERSION, Header, boot_of_machine, read_header
+from diana.stores.zone.zone_size import DEFAULT_SIZE, spelling_from_size
 
 try:
     import fcntl
@@ -48,48 +45,16 @@ except ImportError:  # pragma: no cover - Windows
 
 log = logging.getLogger("diana")
 
-MAGIC = b"\x89DIANA\r\n"
-VERSION = 1
-"""Of the layout, of either kind. Another one is never misread."""
-BODY = 4096
-"""Where the kind's own layout begins."""
 KINDS = ("python", "native", "replays")
-DEFAULT_SIZE = 16 << 20
-SMALLEST_SIZE = 4 << 20
-LARGEST_SIZE = 64 << 30
 FAR_OFF_US = 1_000_000
 """From the wall clock: it was stepped since the zone was made."""
 PATIENCE_SECONDS = 10.0
 """For a lock that is held for microseconds: past it, its owner was stopped."""
 
-_HEADER = struct.Struct("<8sI8sQ16s16sq16sq")
-_CHECKSUM = struct.Struct("<I")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-_SIZE = re.compile(r"([0-9]{1,12})([kmg]?)(?:i?b)?", re.IGNORECASE)
-_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 LayOut = Callable[[mmap], None]
 """Writes a kind's own layout into a mapping that is all zeros after the header."""
-
-
-class Header(NamedTuple):
-    magic: bytes
-    version: int
-    kind: str
-    size: int
-    secret: bytes
-    """For the hashes of keys: which of them meet cannot be found out from outside."""
-    node: bytes
-    """What the zone is called among the nodes of a fleet, however many processes use it."""
-    epoch_offset_us: int
-    """Add it to the monotonic clock: one clock for all processes, whenever they started."""
-    boot: bytes
-    """Of the machine: the monotonic clock begins anew with it."""
-    created_us: int
-
-    def packed(self) -> bytes:
-        fields = _HEADER.pack(*self._replace(kind=self.kind.encode()))  # type: ignore[arg-type]
-        return fields + _CHECKSUM.pack(zlib.crc32(fields))
 
 
 class ZoneSpec(NamedTuple):
@@ -160,7 +125,7 @@ def header_of_zone(name: str) -> Header:
         raise _refused(name, path, error) from None
     try:
         _check_owner(name, path, os.fstat(descriptor))
-        header, problem = _read_header(descriptor)
+        header, problem = read_header(descriptor)
     finally:
         os.close(descriptor)
     if header is None:
@@ -200,25 +165,6 @@ def checked_zone_name(name: str) -> str:
             f"{shown(name)} is no name of a zone; write up to 64 letters, digits, '.', '_' or '-', such as shared://api"
         )
     return name
-
-
-def size_from_spelling(spelling: str) -> int:
-    """`64m` in bytes."""
-    found = _SIZE.fullmatch(spelling)
-    size = int(found[1]) * _UNITS[found[2].lower()] if found else 0
-    if not SMALLEST_SIZE <= size <= LARGEST_SIZE:
-        smallest, largest = spelling_from_size(SMALLEST_SIZE), spelling_from_size(LARGEST_SIZE)
-        raise ConfigError(
-            f"size is {shown(spelling)}; write one from {smallest} to {largest}, such as size=64m"
-        )
-    return size
-
-
-def spelling_from_size(size: int) -> str:
-    for unit in ("g", "m", "k"):
-        if size % _UNITS[unit] == 0:
-            return f"{size // _UNITS[unit]}{unit}"
-    return str(size)
 
 
 def _opened(name: str, path: Path, form: ZoneSpec) -> ZoneFile | None:
@@ -288,7 +234,7 @@ def _lock(name: str, descriptor: int) -> None:
 
 def _usable_header(name: str, descriptor: int, form: ZoneSpec) -> Header:
     """Of the locked file; laid out anew if it cannot be used and no process uses it."""
-    header, problem = _read_header(descriptor)
+    header, problem = read_header(descriptor)
     alone = _is_alone(descriptor)
     if header is not None:
         try:
@@ -321,8 +267,8 @@ def _adopted(descriptor: int, header: Header, form: ZoneSpec) -> Header:
     if form.adopt is not None:
         form.adopt(mmap(descriptor, header.size))
     offset = epoch_offset_us()
-    if header.boot != _boot() or abs(header.epoch_offset_us - offset) > FAR_OFF_US:
-        header = header._replace(boot=_boot(), epoch_offset_us=offset)
+    if header.boot != boot_of_machine() or abs(header.epoch_offset_us - offset) > FAR_OFF_US:
+        header = header._replace(boot=boot_of_machine(), epoch_offset_us=offset)
         os.pwrite(descriptor, header.packed(), 0)
     return header
 
@@ -345,27 +291,11 @@ def _made(name: str, descriptor: int, form: ZoneSpec) -> Header:
     form.lay_out(mapping)
     header = Header(
         MAGIC, form.version, form.kind, size, os.urandom(16), os.urandom(16),
-        epoch_offset_us(), _boot(), time_ns() // 1_000,
+        epoch_offset_us(), boot_of_machine(), time_ns() // 1_000,
     )  # fmt: skip
     packed = header.packed()
     mapping[: len(packed)] = packed
     return header
-
-
-def _read_header(descriptor: int) -> tuple[Header | None, str]:
-    """Or what is wrong with it."""
-    fields = os.pread(descriptor, _HEADER.size, 0)
-    checksum = os.pread(descriptor, _CHECKSUM.size, _HEADER.size)
-    if not fields.startswith(MAGIC) or len(checksum) < _CHECKSUM.size:
-        return None, "its file is no zone"
-    if checksum != _CHECKSUM.pack(zlib.crc32(fields)):
-        return None, "its header is damaged"
-    header = Header._make(_HEADER.unpack(fields))
-    kind: bytes = header.kind  # type: ignore[assignment]
-    header = header._replace(kind=kind.rstrip(b"\0").decode("ascii", "replace"))
-    if os.fstat(descriptor).st_size != header.size:
-        return None, "its file was cut short or extended"
-    return header, ""
 
 
 def _check_wanted(name: str, header: Header, form: ZoneSpec) -> None:
@@ -386,14 +316,6 @@ def _check_wanted(name: str, header: Header, form: ZoneSpec) -> None:
             f"zone {name} has a size of {had}, not {spelling_from_size(form.size)}; write size={had}, "
             f"or stop the processes that use it, and {_remove(name)}"
         )
-
-
-def _boot() -> bytes:
-    try:
-        spelled = Path("/proc/sys/kernel/random/boot_id").read_text("ascii")
-        return bytes.fromhex(spelled.strip().replace("-", ""))
-    except (OSError, ValueError):
-        return bytes(16)
 
 
 def _check_owner(name: str, path: Path, status: os.stat_result) -> None:

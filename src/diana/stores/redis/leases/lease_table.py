@@ -17,16 +17,14 @@ from diana.core.decision import Decision
 from diana.core.duration import SECOND_US
 from diana.core.node_share import Shares
 from diana.core.settings import LeaseTerms
-from diana.runtime.clock import wall_us
 from diana.runtime.fork import fork_safe_lock
 from diana.stores.redis.leases.lease import EMPTY_US, FAR, Lease, is_fast_enough
 from diana.stores.redis.leases.lease_request import LeaseGrant, LeaseRequest
+from diana.stores.redis.leases.recent_denials import MOST_WATCHED, RecentDenials
 
 HOT = 10
 """Requests in one second that had to ask."""
 MOST_LEASES = 10_000
-MOST_WATCHED = 20_000
-"""Counters without a lease of which something is remembered for a moment."""
 
 T = TypeVar("T")
 
@@ -38,17 +36,6 @@ class LeaseClaim(NamedTuple):
 
     lease: Lease | None
     ask: LeaseRequest
-
-
-class RecentDenial(NamedTuple):
-    """Of a counter without a lease."""
-
-    meter: CounterSpec
-    """Another tier, or an override, may have room."""
-    cost: int
-    until_us: int
-    retry_at_us: int
-    outcome: tuple[bool, int, int, int, int]
 
 
 class LeaseTable:
@@ -83,7 +70,7 @@ class LeaseTable:
         self._second = 0
         self._asked: dict[bytes, int] = {}
         """By counters without a lease: how often in this second."""
-        self._denied: dict[bytes, RecentDenial] = {}
+        self._denied = RecentDenials()
         self._is_woken = False
         self._sleeps_until_us = FAR
         """The refiller is not needed before; it has not begun yet, or says so itself."""
@@ -192,7 +179,7 @@ class LeaseTable:
             now = self.clock()
             lease = self._lease(meter, key)
             if lease is None:
-                denied = self._known_denial(meter, key, wire_key, cost, now)
+                denied = self._denied.known(meter, key, wire_key, cost, now)
                 if denied is not None:
                     return denied
                 lease = self._heat(meter, key, wire_key, now)
@@ -233,15 +220,8 @@ class LeaseTable:
         self, meter: CounterSpec, wire_key: bytes, cost: int, grant: LeaseGrant, sent_us: int
     ) -> None:
         """Of a counter without a lease: for at most 100 ms."""
-        outcome = (False, grant.remaining, grant.retry_us, grant.reset_us, 0)
-        until_us = sent_us + EMPTY_US
-        if 0 < grant.retry_us < EMPTY_US:
-            until_us = sent_us + grant.retry_us
         with self._lock:
-            if len(self._denied) >= MOST_WATCHED:
-                self._denied.clear()
-            retry_at_us = sent_us + grant.retry_us
-            self._denied[wire_key] = RecentDenial(meter, cost, until_us, retry_at_us, outcome)
+            self._denied.remember(meter, wire_key, cost, grant, sent_us)
 
     def put_back(self, meter: CounterSpec, key: str, cost: int, at: int) -> bool:
         """Into the live lease, if it has one that has not reported it yet."""
@@ -271,7 +251,7 @@ class LeaseTable:
 
     def forget_empty(self, meter: CounterSpec, key: str, wire_key: bytes) -> None:
         with self._lock:
-            self._denied.pop(wire_key, None)
+            self._denied.forget(wire_key)
             lease = self._lease(meter, key)
             if lease is not None:
                 self._changed(lease, self.clock(), lease.forget_empty)
@@ -382,21 +362,6 @@ class LeaseTable:
             result = act()
             if lease.save():
                 return result
-
-    def _known_denial(
-        self, meter: CounterSpec, key: str, wire_key: bytes, cost: int, now: int
-    ) -> Decision | None:
-        known = self._denied.get(wire_key)
-        if known is None or known.meter is not meter:
-            return None
-        if now >= known.until_us or cost != known.cost:
-            del self._denied[wire_key]
-            return None
-        _, remaining, retry_us, reset_us, _ = known.outcome
-        if retry_us > 0:
-            retry_us = max(1, known.retry_at_us - now)
-        outcome = (False, remaining, retry_us, reset_us, 0)
-        return Decision(outcome, meter.params.limit, key, cost, wall_us())
 
     def _forget(self, lease: Lease) -> None:
         leases = self._by_id.get(lease.meter.id)

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from mmap import mmap
 
-from diana.stores.zone.zone_file import BODY
+from diana.stores.zone.zone_header import BODY
 
 LINE = 128
 MOST_LIMITS = 127

@@ -1,4 +1,4 @@
-"""The error for a limit that needs more entries than a zone keeps."""
+"""What is said of a limit whose states do not fit into a zone, of either kind."""
 
 from __future__ import annotations
 
