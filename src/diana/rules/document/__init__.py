@@ -9,7 +9,9 @@ adjustment_fields       tiers, overrides, `allow`, `only`, `deny`, `charge_on`: 
 filter_and_shed_fields  `filters` and `shed`
 http_methods            `methods`
 spelled_limits          advice for a limit such as `100/minute` in a field that takes a number
+merged_fields           a rule's own fields over the defaults
 compiler                from fields to rules
+settings_compiler       from fields to settings
 warnings                what is legal but suspicious, for `diana check`
 denied_clients          a warning: clients on an `allow` list that `deny` denies first
 invented_values         a warning: a limit for each value that a client can invent

@@ -8,6 +8,7 @@ cluster_routing  which server has a counter, by hash slot
 dispatch         sends what `decisions` yields: `send` for threads, `asend` for tasks
 thread_batcher   how threads share connections
 asyncio_batcher  how tasks of an event loop share connections
+in_flight_call   a call that is under way, and the tasks that wait for it
 app_client       the application's own redis-py or valkey-py client
 deny_cache       a key that was just denied causes no round trip
 local_fallback   counting here while the store is unreachable, and charging it to the store afterwards

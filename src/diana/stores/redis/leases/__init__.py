@@ -2,6 +2,7 @@
 
 lease          what this node holds of one counter
 lease_table    all leases of this node, and which counters are hot
+recent_denials denials of counters without a lease, remembered for a moment
 zone_lease     leases that the processes of a machine hold together, in their zone
 lease_request  what a node asks of a counter's pool, and the pool's reply
 lease_renewer  the thread that asks for permits before they are needed
