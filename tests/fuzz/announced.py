@@ -31,7 +31,8 @@ def check_announced(
         if said is None or names.count(rule.name) > 1:
             continue
         more_us = _more_after_us(meter, state_of(meter, decision.key), now)
-        least, most = (-(-us // SECOND_US) for us in (more_us - 1, more_us))  # a third is no µs
+        # A third of a second is no whole µs, so the numbers differ by one.
+        least, most = (-(-us // SECOND_US) for us in (more_us - 1, more_us + 1))
         if said[0] != decision.remaining or not least <= said[1] <= most:
             raise BrokenLaw(
                 f"the response says {said}, and there is more after {more_us} µs: {decision}"

@@ -55,7 +55,8 @@ def ends_us(server: Server) -> int:
 def is_kept_for(decision: Decision, server: Server) -> bool:
     """As long as this decision says, and a second; not for ever."""
     until_us = decision.at + decision.outcome[3]
-    return until_us + 990_000 <= ends_us(server) <= until_us + 1_010_000
+    # A server may stand still between its look at the clock and the expiry that it sets.
+    return until_us + 500_000 <= ends_us(server) <= until_us + 1_500_000
 
 
 def request_of(plan: str) -> Request:
