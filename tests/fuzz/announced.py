@@ -30,10 +30,12 @@ def check_announced(
         said = announced.get(policy_name(rule.name))
         if said is None or names.count(rule.name) > 1:
             continue
-        more_us = _more_after_us(meter, state_of(meter, decision.key), now)
-        # A third of a second is no whole µs, so the numbers differ by one.
-        least, most = (-(-us // SECOND_US) for us in (more_us - 1, more_us + 1))
-        if said[0] != decision.remaining or not least <= said[1] <= most:
+        state = state_of(meter, decision.key)
+        # An interval of a bucket may be no whole number of µs: a response may count by the µs that follows.
+        waits = [_more_after_us(meter, state, moment) for moment in (now, now + 1)]
+        allowed = {-(-us // SECOND_US) for wait in waits for us in (wait - 1, wait, wait + 1)}
+        more_us = waits[0]
+        if said[0] != decision.remaining or said[1] not in allowed:
             raise BrokenLaw(
                 f"the response says {said}, and there is more after {more_us} µs: {decision}"
             )
