@@ -6,6 +6,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from diana.cli.main import diana
+from tests.cli.runner import separate_runner
 
 RULES = """\
 limits:
@@ -21,9 +22,11 @@ limits:
 """
 
 
-def explain(folder: Path, *arguments: str) -> Result:
+def explain(folder: Path, *arguments: str, runner: CliRunner | None = None) -> Result:
     (folder / "rules.yaml").write_text(RULES)
-    return CliRunner().invoke(diana, ["explain", str(folder / "rules.yaml"), *arguments])
+    return (runner or CliRunner()).invoke(
+        diana, ["explain", str(folder / "rules.yaml"), *arguments]
+    )
 
 
 def test_it_draws_which_rules_are_asked_and_why(tmp_path: Path) -> None:
@@ -105,9 +108,9 @@ def test_a_limit_of_zero(tmp_path: Path) -> None:
 
 
 def test_a_method_that_is_none_is_told_beside_the_answer(tmp_path: Path) -> None:
-    result = explain(tmp_path, "GTE", "/orders")
+    result = explain(tmp_path, "GTE", "/orders", runner=separate_runner())
     assert result.exit_code == 0
     assert result.stderr == (
         "warning: METHOD: 'GTE' is no registered method of HTTP; did you mean GET?\n"
     )
-    assert explain(tmp_path, "PROPFIND", "/orders").stderr == ""
+    assert explain(tmp_path, "PROPFIND", "/orders", runner=separate_runner()).stderr == ""

@@ -9,6 +9,7 @@ from click.testing import CliRunner, Result
 
 from diana import load_rules
 from diana.cli.main import diana
+from tests.cli.runner import separate_runner
 
 CONFIG = """
 limit_req_zone $http_x_account zone=accounts:10m rate=100r/m;
@@ -47,7 +48,7 @@ def test_a_file_is_not_overwritten(config: Path, tmp_path: Path) -> None:
 
 def test_what_differs_is_told_by_file_and_line(config: Path) -> None:
     config.write_text(CONFIG.replace("/orders/", "/orders"), encoding="utf-8")
-    done = run(config)
+    done = separate_runner().invoke(diana, ["import", "nginx", str(config)])
     assert f"{config}:4: location /orders also matches /ordersx" in done.stderr
     assert load_rules_from(done.stdout, config) == 1
     assert done.exit_code == 0

@@ -165,8 +165,8 @@ def test_a_hangup_replaces_them_one_by_one_and_no_request_is_refused(
             with connected(gateway.port) as client:
                 closes, answered = False, time.monotonic()
                 while not done and not closes:
-                    took = time.monotonic() - answered
                     client.sendall(get("/", "Content-Length: 0", method="POST"))
+                    took = time.monotonic() - answered
                     head = read_head(client)
                     if not head:
                         # A client that stands still between two requests may find the connection closed.

@@ -46,6 +46,7 @@ def test_an_absolute_path_needs_no_advice(tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:Using `httpx` with")
+@pytest.mark.filterwarnings("ignore:The anyio.abc.BlockingPortal alias:DeprecationWarning")
 @pytest.mark.parametrize("rules", ["nosuch.yaml", "100/minute"])
 @pytest.mark.parametrize("kind", [FastAPI, Starlette])
 def test_a_test_client_fails_at_once(kind: Any, rules: str) -> None:
