@@ -89,6 +89,13 @@ def test_a_store_that_is_required_and_missing(file: Path, redis7: Server) -> Non
     assert found.exit_code == 0, found.output
 
 
+def test_a_password_for_a_server_without_one(file: Path, redis7: Server) -> None:
+    result = connect(file, f"store: {redis7.url.replace('://', '://:secret@')}")
+    assert result.exit_code == 1
+    assert "remove user and password from the URL, such as redis://host" in result.output
+    assert "write the password" not in result.output
+
+
 def test_a_server_that_is_not_there(file: Path) -> None:
     url = f"redis://:SECRET@127.0.0.1:{free_port()}"
     result = connect(file, f"store: {url}")
