@@ -75,6 +75,27 @@ def test_a_file_that_names_no_server(file: Path) -> None:
     assert "nothing to connect" not in CliRunner().invoke(diana, ["check", str(file)]).output
 
 
+def test_a_store_that_is_required_and_missing(file: Path, redis7: Server) -> None:
+    result = connect(file, "require_store: true")
+    assert result.exit_code == 1
+    assert "require_store is true but no store is set" in result.output
+    assert "so the start fails; write store: redis://HOST:PORT, set DIANA_STORE" in result.output
+    assert "on this machine only" not in result.output
+    plain = CliRunner().invoke(diana, ["check", str(file)])
+    assert (plain.exit_code, "1 warning" in plain.output) == (0, True)
+    found = CliRunner().invoke(
+        diana, ["check", "--connect", str(file)], env={"DIANA_STORE": redis7.url}
+    )
+    assert found.exit_code == 0, found.output
+
+
+def test_a_password_for_a_server_without_one(file: Path, redis7: Server) -> None:
+    result = connect(file, f"store: {redis7.url.replace('://', '://:secret@')}")
+    assert result.exit_code == 1
+    assert "remove user and password from the URL, such as redis://host" in result.output
+    assert "write the password" not in result.output
+
+
 def test_a_server_that_is_not_there(file: Path) -> None:
     url = f"redis://:SECRET@127.0.0.1:{free_port()}"
     result = connect(file, f"store: {url}")

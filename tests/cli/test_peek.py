@@ -18,6 +18,7 @@ from diana.core.limit_adjustments import Override
 from diana.redis_client.redis_url import address_from_url
 from diana.redis_client.time_budget import Budget
 from diana.redis_client.topology import find_server
+from diana.rules.loading import rules_from_bytes
 from diana.stores.redis.maintenance.overrides_refresh import write_override
 from diana.web.route_limit import RouteLimit
 from tests.servers.server import Server
@@ -438,6 +439,77 @@ def test_limits_of_zero(redis7: Server, tmp_path: Path, with_file: bool) -> None
         assert "0/hour for bob" in said("override", redis7.url, "plan", "bob", "--rpu", "0", *more)
         until(lambda: not guard.check(request(tier="pro", path="/")), "the override is known")
         assert "an override" in said("peek", redis7.url, "plan", "bob", *more)
+
+
+def stands_at_zero(url: str, *options: str) -> bool:
+    result = run("peek", url, "one", "bob", *options)
+    return "✗ denied, always: the limit is 0" in result.output
+
+
+def is_found_with_zero(redis7: Server) -> None:
+    until(lambda: stands_at_zero(redis7.url), "the limit of 0 is published")
+    until(lambda: not redis7.ask("KEYS", "diana:limit:*"), "the former limit is not")
+    result = run("unblock", redis7.url, "one", "bob")
+    assert (result.exit_code, "its limit for this client is 0" in result.output) == (1, True)
+
+
+@pytest.mark.parametrize(
+    "limit",
+    [
+        "unit: hour, rpu: {}",
+        "unit: hour, algo: SL, rpu: {}",
+        "unit: hour, rpu: {{free: {0}, else: {0}}}",
+    ],
+)
+def test_a_rule_that_is_edited_to_zero_is_found_with_zero(
+    redis7: Server, tmp_path: Path, limit: str
+) -> None:
+    def text(most: int) -> str:
+        return f"""
+            identity: {{account: header X-Account-Id, tier: header X-Tier, trust_tier: true}}
+            limits: [{{url: /, rules: [{{name: one, actor: account, {limit.format(most)}, scope: global}}]}}]
+            """
+
+    rules = tmp_path / "zero.yaml"
+    rules.write_text(text(5))
+    with counting(redis7, rules) as guard:
+        assert guard.check(request(path="/"))
+        until(lambda: redis7.ask("KEYS", "diana:rule:*"), "the rule is published")
+        guard._evaluator.swap(rules_from_bytes(text(0).encode()))
+        assert not guard.check(request(path="/"))
+        is_found_with_zero(redis7)
+        guard._evaluator.swap(rules_from_bytes(text(7).encode()))
+        assert guard.check(request(path="/"))
+        until(lambda: not stands_at_zero(redis7.url), "the limit counts again")
+        assert redis7.ask("KEYS", "diana:limit:*")
+
+
+@pytest.mark.parametrize("mode", ["enforce", "shadow"])
+@pytest.mark.parametrize(
+    "limit",
+    ["unit: hour, rpu: 0", "unit: hour, algo: SL, rpu: 0", "unit: hour, rpu: {free: 0, else: 0}"],
+)
+def test_an_override_of_a_rule_of_zero_is_for_its_client_alone(
+    redis7: Server, tmp_path: Path, limit: str, mode: str
+) -> None:
+    rules = tmp_path / "zero.yaml"
+    rules.write_text(
+        f"""
+        identity: {{account: header X-Account-Id, tier: header X-Tier, trust_tier: true}}
+        limits: [{{url: /, rules: [{{name: one, actor: account, {limit}, scope: global, mode: {mode}}}]}}]
+        """
+    )
+    with counting(redis7, rules) as guard:
+        guard.check(request(path="/"))
+        is_found_with_zero(redis7)
+        assert " for alice" in said("override", redis7.url, "one", "alice", "--rpu", "3")
+        alice = request("alice", path="/")
+        until(lambda: guard.check(alice).decisions[0], "the override is known")
+        assert "of 3 left" in said("peek", redis7.url, "one", "alice")
+        late = Guard.from_file(rules, f"{redis7.url}?budget=10s")
+        until(lambda: late.check(alice).decisions[0].limit == 3, "a later node reads it")
+        late.close()
+        is_found_with_zero(redis7)
 
 
 def test_a_rule_of_zero_in_a_zone_is_reset(tmp_path: Path) -> None:

@@ -10,8 +10,10 @@ from pathlib import Path
 from types import ModuleType
 from uuid import uuid4
 
+import click
 import pytest
 
+from diana.cli.check import check
 from tests.project.pages import DOCS, LINK, PAGES, anchors, name, prose
 from tests.servers.programs import VALKEY_9
 from tests.servers.server import Server
@@ -100,3 +102,12 @@ def _with_stand_ins(code: str, request: pytest.FixtureRequest) -> str:
     for shown, own in OWN.items():
         code = code.replace(shown, own)
     return BUDGET.sub(r"\g<1>10s", code)
+
+
+def test_the_reference_of_check_has_all_its_options() -> None:
+    text = (DOCS / "reference" / "cli.md").read_text(encoding="utf-8")
+    section = text.partition("\n## check\n")[2].partition("\n## ")[0]
+    for option in check.params:
+        if isinstance(option, click.Option):
+            assert option.opts[0] in section
+    assert "`-` is standard input" in section

@@ -52,7 +52,13 @@ def findings(policy: Policy, text: bytes, name: str) -> Iterator[Finding]:
         yield from _of_zone(settings.local_store)
     if settings.rules_from is not None:
         yield _of_rules(settings.rules_from.url, text, name)
-    if store is None and settings.rules_from is None:
+    if store is None and settings.require_store:
+        yield Finding(
+            MISTAKE, "store",
+            "require_store is true but no store is set, so the start fails; write store: redis://HOST:PORT, set DIANA_STORE, "
+            "or remove require_store",
+        )  # fmt: skip
+    elif store is None and settings.rules_from is None:
         yield Finding(FINE, "store", "the file names no server: there is nothing to connect to")
 
 

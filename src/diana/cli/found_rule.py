@@ -113,12 +113,15 @@ def rule_from_store(
     id = wire_id.decode("utf-8", "surrogatepass")
     id = id.replace("%7B", "{").replace("%7D", "}").replace("%25", "%")
     parts = id.removeprefix(f"{namespace}:").split("|")
-    if limit is None or len(parts) < 5 or parts[3] not in algorithms():
+    if len(parts) < 5 or parts[3] not in algorithms():
         return None
     name, actor, scope, code, unit, *options = map(unescaped, parts)
     given = {key: int(value) for key, _, value in (one.partition("=") for one in options)}
+    said = _document(facts)
+    if limit is None and (said.get("most") != 0 or unit == AT_ONCE):
+        return None
     try:
-        unit_us = _hold_us(limit) if unit == AT_ONCE else micros_from_spelling(unit)
+        unit_us = _hold_us(limit or b"") if unit == AT_ONCE else micros_from_spelling(unit)
         # The rule's number is in `limit`; this one only has the right unit, for an override to change.
         meter = meter_from_limit("", Limit(1, unit_us), algorithms()[code], given)
     except ConfigError:
@@ -132,9 +135,11 @@ def rule_from_store(
         name, fields, own, Terms(f"by {unit}", None, None, limit), {}, {}, 1, is_complete=False
     )
     try:
-        return _with_facts(alone, json.loads(facts or b""))
+        return _with_facts(alone, said)
     except (ValueError, KeyError, TypeError, AttributeError):
-        return alone  # the node that published the limit said no more, or it is no node's
+        return (
+            None if limit is None else alone
+        )  # the node that published the limit said no more, or it is no node's
 
 
 def _with_facts(alone: KnownRule, said: dict[str, Any]) -> KnownRule:
@@ -210,6 +215,15 @@ def _terms(said: dict[str, Any]) -> Terms:
     return Terms(
         str(said["limit"]), int(said["most"]), None, None if wire is None else wire.encode()
     )
+
+
+def _document(facts: bytes | None) -> dict[str, Any]:
+    """Empty for what is no JSON object."""
+    try:
+        said = json.loads(facts or b"")
+    except ValueError:
+        return {}
+    return said if isinstance(said, dict) else {}
 
 
 def _hold_us(limit: bytes) -> int:

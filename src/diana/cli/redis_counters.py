@@ -46,7 +46,8 @@ class RedisCounters:
     def published(self) -> list[KnownRule]:
         limits, facts = self._texts(limit_key), self._texts(rule_key)
         found = (
-            rule_from_store(self.namespace, id, text, facts.get(id)) for id, text in limits.items()
+            rule_from_store(self.namespace, id, limits.get(id), facts.get(id))
+            for id in {**limits, **facts}
         )
         rules = [rule for rule in found if rule is not None]
         return sorted(rules, key=lambda rule: rule.distinct_name)
@@ -133,8 +134,9 @@ class RedisCounters:
         found: set[str] = set()
         with suppress(Failure), every_server(self._address) as servers:
             for server in servers:
-                for key in _scanned(server, b"*:limit:*"):
-                    found.add(plain(key.partition(b":limit:")[0].decode("utf-8", "replace")))
+                for mark in (b":limit:", b":rule:"):
+                    for key in _scanned(server, b"*" + mark + b"*"):
+                        found.add(plain(key.partition(mark)[0].decode("utf-8", "replace")))
         return found
 
 

@@ -74,7 +74,7 @@ class CounterSpec:
 class CounterGroup:
     """The meters that count in one rule's counters: its tiers, its overrides."""
 
-    __slots__ = ("_lowest", "_widest", "deny_memory_us", "first", "longest", "tiers")
+    __slots__ = ("_lowest", "_widest", "deny_memory_us", "first", "longest", "tiers", "zero")
 
     def __init__(self, deny_memory_us: int | None = None) -> None:
         self.tiers: tuple[LimitWithOptions, ...] = ()
@@ -82,7 +82,9 @@ class CounterGroup:
         self.deny_memory_us = deny_memory_us
         """For how long a denial may be remembered elsewhere than in the counter; None: as long as the counter itself says so."""
         self.first: CounterSpec | None = None
-        """The one that others are told of."""
+        """The one that others are told of, unless `zero` is."""
+        self.zero: CounterSpec | None = None
+        """The rule's own meter, if it is 0 and none of the rules file's tiers and overrides counts."""
         self.longest: CounterSpec | None = None
         """By which a counter is forgotten: as slow as the slowest of them, as large as the largest."""
         self._lowest: LimitWithOptions | None = None

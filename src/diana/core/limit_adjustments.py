@@ -142,6 +142,7 @@ def family_of(meter: CounterSpec) -> CounterGroup:
     if meter.family is None:
         family = CounterGroup()
         family.include(meter)
+        family.zero = meter if meter.denies_all else None
         meter.family, meter.compiled = family, None
     return meter.family
 

@@ -37,7 +37,10 @@ def add_facts(rules: Iterable[Rule]) -> None:
     for rule in rules:
         if rule.scope in ELSEWHERE:
             own, family = rule.meter, rule.meter.family
-            counted = own if family is None or not own.denies_all else family.first or own
+            counted = own
+            if own.denies_all and family is not None and family.zero is not own:
+                counted = family.first or own
+                family.zero = own if counted is own else None
             counted.facts = RuleFacts(
                 None if counter_name(rule.meter) == rule.name else rule.name,
                 rule.label,

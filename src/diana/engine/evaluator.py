@@ -211,6 +211,7 @@ class Evaluator:
             if all(decisions.values()):
                 for index in rules.shadows:
                     if is_refused(charges[index]):
+                        self.stores.publish_zero(rules.rules[index])
                         decisions[index] = denial_without_store(charges[index], plan.now)
                     else:
                         store = self.stores.of(rules.rules[index])
@@ -317,6 +318,7 @@ class Evaluator:
     def _refuse(self, plan: EvaluationPlan, refusal: Refusal) -> Verdict:
         """The last rule denies, so none is charged; a local one before it that denies as well is the one to name."""
         *earlier, last = plan.charges
+        self.stores.publish_zero(plan.rules.rules[-1])
         decisions: dict[int, Decision] = {}
         for index, charge in enumerate(earlier):
             rule = plan.rules.rules[index]

@@ -51,6 +51,9 @@ class RuleStores:
             )
         self.leased: Store = getattr(self.shared, "leased", self.shared)
         """Where permits are leased; a store that knows no leases counts them as those of scope global."""
+        self._publish_limit: Callable[[CounterSpec], None] | None = getattr(
+            self.shared, "publish_limit", None
+        )
         self.are_one = self.shared is self.local
         self.in_loop = {
             id(elsewhere): asynchronous(elsewhere) for elsewhere in (self.shared, self.leased)
@@ -85,6 +88,16 @@ class RuleStores:
         if rule.scope in HERE:
             return self.local
         return self.leased if rule.scope == LEASED else self.shared
+
+    def publish_zero(self, rule: Rule) -> None:
+        """A rule of limit 0 is charged in no store, and commands find it in the store nevertheless, in place of its former limit."""
+        if (
+            self._publish_limit is not None
+            and rule.meter.denies_all
+            and rule.scope not in HERE
+            and rule.scope != LEASED
+        ):
+            self._publish_limit(rule.meter)
 
     def charged_at(self, store: Store, meter: CounterSpec, decision: Decision) -> int:
         """The moment under which a charge is refunded. What a lease reports of a counter is older than the charge."""

@@ -357,6 +357,22 @@ rules:
     assert warned(text) == [(4, said)]
 
 
+def test_a_store_that_is_required_and_missing_is_warned_of() -> None:
+    text = """\
+require_store: true
+limits:
+  - url: /
+    rules: [{unit: minute, rpu: 5, scope: global}]
+"""
+    said = (
+        "require_store is true but no store is set, so the start fails unless DIANA_STORE or store= in code names one; "
+        "write store: redis://HOST:PORT"
+    )
+    assert warned(text) == [(1, said)]
+    assert warned(text.replace("true", "false"))[0][0] == 4
+    assert warned(f"store: redis://localhost\n{text}") == []
+
+
 def test_a_narrow_limit_above_a_broader_one_is_warned_of() -> None:
     text = """\
 - url: /

@@ -26,6 +26,7 @@ def warnings_of(
     yield from _methods_that_no_request_has(file)
     yield from _identities_that_clients_choose(file, rules)
     yield from warnings_of_invented_values(file, rules, exempt)
+    yield from _required_store_that_is_missing(file)
     yield from _scopes_that_were_not_meant(file, rules)
     yield from _tiers_that_no_request_has(file, rules)
     yield from _overrides_that_are_over(rules, now_us)
@@ -59,6 +60,20 @@ def _identities_that_clients_choose(file: RulesFile, rules: list[Rule]) -> Itera
             )
 
 
+def _requires_missing_store(file: RulesFile) -> bool:
+    required = file.settings.get("require_store")
+    return required is not None and bool(required.value) and "store" not in file.settings
+
+
+def _required_store_that_is_missing(file: RulesFile) -> Iterator[Warning]:
+    if _requires_missing_store(file):
+        yield Warning(
+            "require_store is true but no store is set, so the start fails unless DIANA_STORE or store= in code names one; "
+            "write store: redis://HOST:PORT",
+            file.settings["require_store"].position,
+        )
+
+
 def _scopes_that_were_not_meant(file: RulesFile, rules: list[Rule]) -> Iterator[Warning]:
     asked = {rule.position for rule in rules}
     default = file.defaults.get("scope")
@@ -74,6 +89,8 @@ def _scopes_that_were_not_meant(file: RulesFile, rules: list[Rule]) -> Iterator[
                 fields.position,
             )
         elif "store" not in file.settings and scope is not None and scope.value in OF_FLEET:
+            if _requires_missing_store(file):
+                return
             yield Warning(
                 f"scope is {scope.value} but no store is set, so it counts on this machine only; write store: URL",
                 fields.position,

@@ -12,7 +12,9 @@ _COMMAND = re.compile(r"(?:run|execute) the '([^']+)' command")
 
 def what_to_write(said: str) -> str:
     """Begins with a semicolon; empty if the message says so itself."""
-    if "NOAUTH" in said or "without any password" in said:
+    if "without any password" in said:
+        return "; the server has no password: remove user and password from the URL, such as redis://host:6379"
+    if "NOAUTH" in said:
         return "; write the password into the URL, such as redis://:${REDIS_PASSWORD}@host:6379"
     if "WRONGPASS" in said or "invalid password" in said:
         return "; correct the user or the password in the URL (write / as %2F, @ as %40, % as %25)"

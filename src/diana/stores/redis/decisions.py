@@ -128,6 +128,10 @@ class DecisionPlanner(Refunding):
         yield from self._wait_for_servers()
         return (yield from self._decide(charges, keys, now))
 
+    def publish_limit(self, meter: CounterSpec) -> None:
+        """As the first charge does."""
+        self._plans.of(meter)
+
     def peek(self, charges: Charges, now: int | None) -> JobSteps[list[Decision]]:
         yield from self._wait_for_servers()
         decisions, _ = yield from self._look(charges, self._plans.keys(charges), now)

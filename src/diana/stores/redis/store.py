@@ -165,6 +165,11 @@ class RedisStore:
     def reset(self, meter: CounterSpec, key: str) -> None:
         self.drive(self.decider().reset(meter, key))
 
+    def publish_limit(self, meter: CounterSpec) -> None:
+        """Make a limit of 0 known, which is never charged here; others are with their first charge."""
+        self.decider().publish_limit(meter)
+        self._keeper.ensure()
+
     def check_reachable(self) -> None:
         if isinstance(self._where, RedisAddress):
             check_address(self._where)

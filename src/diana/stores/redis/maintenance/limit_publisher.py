@@ -1,6 +1,7 @@
 """What commands such as `diana peek` find in the store of a rule, beside its limit: its cost, its tiers, its overrides.
 
 `diana:rule:ID` is a JSON object, beside `diana:limit:ID`, which other gateways read. It lives as long as that one.
+Of a rule whose limit is 0 there is this object alone, since the scripts know no such limit.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import json
 from typing import Any
 
 from diana.core.counter import CounterSpec
+from diana.core.rule_summary import RuleFacts
 from diana.stores.redis.protocol.scripts import wire_limit
 
 MOST_OVERRIDES = 1_000
@@ -39,6 +41,12 @@ def facts_text(meter: CounterSpec) -> str | None:
             for key, one in facts.overrides.items()
         }
     return json.dumps(document, separators=(",", ":"))
+
+
+def facts_of_zero(meter: CounterSpec) -> RuleFacts | None:
+    """Of a rule whose own limit is 0, if its other limits could be published; else None."""
+    known_to_scripts = getattr(meter.algorithm, "lua", None) is not None
+    return meter.facts if meter.denies_all and known_to_scripts else None
 
 
 def _terms(meter: CounterSpec) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from diana.redis_client.redis_server import Server
 from diana.redis_client.reply_errors import Failure, Moved, ServerRefused
 from diana.redis_client.thread_connection import ThreadConnection
 from diana.runtime.throttled_log import ThrottledLog
-from diana.stores.redis.maintenance.limit_publisher import facts_text
+from diana.stores.redis.maintenance.limit_publisher import facts_of_zero, facts_text
 from diana.stores.redis.protocol.commands import Exchange, call_script, command
 from diana.stores.redis.protocol.scripts import scripts, wire_limit
 
@@ -50,7 +50,7 @@ class Publisher:
         self._renew_at = monotonic() + LIMITS_LIVE_SECONDS / 2
 
     def add_limit(self, key: bytes, meter: CounterSpec) -> None:
-        if wire_limit(meter) is None:
+        if wire_limit(meter) is None and facts_of_zero(meter) is None:
             return
         self._limits.pop(key, None)
         if len(self._limits) >= MOST_LIMITS:
@@ -96,9 +96,15 @@ class Publisher:
             meter, server = self._limits.get(key), self._server_of(key)
             if meter is not None and server is not None and not server.is_lost:
                 life_ms = LIMITS_LIVE_SECONDS * 1_000
-                init = call_script(scripts()["init"], [key], (wire_limit(meter), life_ms))
-                due.setdefault(server, []).append(init)
-                self._add_facts(due, key, meter, life_ms)
+                wire = wire_limit(meter)
+                if wire is None:  # a limit of 0, in place of what was published of the rule before
+                    self._add_facts(due, key, meter, life_ms)
+                    change = call_script(scripts()["reset"], [key], ("",))
+                    due.setdefault(server, []).append(change)
+                else:
+                    change = call_script(scripts()["init"], [key], (wire, life_ms))
+                    due.setdefault(server, []).append(change)
+                    self._add_facts(due, key, meter, life_ms)
         return due
 
     def _add_facts(

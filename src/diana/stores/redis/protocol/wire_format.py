@@ -57,7 +57,8 @@ class CounterEncoder:
             longest = None if meter.family is None else meter.family.longest
             plan = self._plans[meter] = EncodedCounter(id, id + b"|", wire_limit(meter), longest)
             # Of a rule's tiers and overrides, others are told of one: who has no tier of his own there is limited by it.
-            first = meter if meter.family is None else meter.family.first or meter
+            family = meter.family
+            first = meter if family is None else family.zero or family.first or meter
             limit = plan.limit if first is meter else wire_limit(first)
             if self._known.get(id) != (limit, first.facts):
                 self._known[id] = limit, first.facts
