@@ -168,6 +168,37 @@ def test_an_account_that_code_fails_to_find_is_not_on_the_list() -> None:
     assert is_forbidden(limited.check(request))
 
 
+@pytest.mark.parametrize("name", ["deny", "allow", "only"])
+@pytest.mark.parametrize("path", ["/", "/b/../a"])
+def test_an_error_in_finding_an_account_names_the_list_that_looks_at_it(
+    name: str, path: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    limited = guard(
+        f"url: /\nrules: [{{name: zz, actor: ip, unit: minute, rpu: 9, {name}: {{account: bad}}}}]"
+    )
+    for _ in range(2):
+        request = asked(path=path)
+        request.identities = {"account": ValueError("no database")}
+        verdict = limited.check(request)
+    assert list(verdict.identity_errors) == ["zz"]
+    assert limited.identity_errors == 2
+    sought = f"account of the {name} list"
+    assert f"finding its {sought} failed: ValueError('no database')" in verdict.explain()
+    assert caplog.messages == [
+        f"finding the {sought} of rule 'zz' failed: ValueError('no database')"
+    ]
+
+
+def test_an_error_that_a_list_and_the_actor_meet_is_counted_once() -> None:
+    limited = guard(
+        "url: /\nrules: [{actor: account, unit: minute, rpu: 9, allow: {account: a}, deny: {account: b}}]"
+    )
+    request = asked()
+    request.identities = {"account": ValueError("no database")}
+    assert [decision.key for decision in limited.check(request).decisions] == ["?198.51.100.1"]
+    assert limited.identity_errors == 1
+
+
 def test_the_middleware_calls_account_for_a_deny_list() -> None:
     policy = rules(
         "identity: {account: code}\nlimits: [{url: /, rules: [{unit: minute, rpu: 9, deny: {account: [mallory]}}]}]"

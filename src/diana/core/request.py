@@ -77,8 +77,8 @@ class Request:
         self.peer = peer
         self.identities: dict[str, str | Exception | None] | None = None
         """What code found out about who is asking, by kind (`account`, `device`): it wins over the rules file. None: nothing was asked."""
-        self.identity_errors: dict[str, Exception] | None = None
-        """Why an identity could not be found out, by the name of the rule that counts by it. None: nothing failed."""
+        self.identity_errors: dict[tuple[str, str], Exception] | None = None
+        """Why an identity could not be found, by the name of the rule and by what the identity is. None: nothing failed."""
         self.function_errors: dict[tuple[str, str], Exception] | None = None
         """What `cost`, `limit` and `allow` in code raised, by the name of the rule and the function. None: nothing."""
         self._segments: tuple[str, ...] | None = None

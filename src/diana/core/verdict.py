@@ -53,8 +53,12 @@ class Verdict(NamedTuple):
 
     @property
     def identity_errors(self) -> Mapping[str, Exception]:
-        """By rule, why finding its identity failed: the request is counted as one without, by address unless `missing` says else."""
-        return self.request.identity_errors or {}
+        """By rule, why finding its identity failed, or what its lists or tiers look at: the request is counted as one without, by
+        address unless `missing` says else."""
+        found: dict[str, Exception] = {}
+        for (name, _), error in (self.request.identity_errors or {}).items():
+            found.setdefault(name, error)
+        return found
 
     @property
     def function_errors(self) -> Mapping[tuple[str, str], Exception]:
@@ -82,9 +86,9 @@ class Verdict(NamedTuple):
             lines += ["│", f"├─ {rule}", f"│    {said}"]
             if self.meters and self.meters[place] is not rule.meter:
                 lines.append(f"│    under {self.meters[place].limit}")
-            if rule.distinct_name in self.identity_errors:
-                error = printable(repr(self.identity_errors[rule.distinct_name]))
-                lines += [f"│    finding its {rule.actor} failed: {error}"]
+            for (name, sought), error in (request.identity_errors or {}).items():
+                if name == rule.distinct_name:
+                    lines.append(f"│    finding its {sought} failed: {printable(repr(error))}")
         for (name, function), raised in self.function_errors.items():
             lines += ["│", f"│  {function}= of {name} failed: {printable(repr(raised))}"]
         if not self.rules:
