@@ -218,7 +218,24 @@ def test_a_rule_in_the_shadow_only_reports() -> None:
         verdict = checks.check(asked(path=path, X_Client="bad"))
         assert verdict
         assert [bool(decision) for decision in verdict.decisions] == [False]
+        said = "✗ denied: its deny list has the request's header x-client (shadow: only reported)"
+        assert said in verdict.explain()
+        assert said in checks.peek(asked(path=path, X_Client="bad")).explain()
         assert checks.check(asked(path=path)).decisions[0].remaining == 8
+
+
+def test_explain_says_that_a_rule_in_the_shadow_lists_the_request(tmp_path: Path) -> None:
+    file = tmp_path / "rules.yaml"
+    file.write_text(
+        "url: /a\nrules: [{name: api, unit: minute, rpu: 9, mode: shadow, deny: {header X-Client: bad}}]"
+    )
+    arguments = ["explain", str(file), "GET", "/a", "-H", "X-Client: bad"]
+    drawn = CliRunner().invoke(command, arguments).output
+    assert "deny    its deny list has the request's header x-client; nothing is counted" in drawn
+    assert "✗ denied with 403, in the shadow: only reported" in drawn
+    assert "╰─▶ passes" in drawn
+    said = json.loads(CliRunner().invoke(command, [*arguments, "--format", "json"]).output)
+    assert (said["listed"], said["rules"][0]["listed"]) == (None, "header x-client")
 
 
 def test_coroutines_and_fleets_ask_no_store() -> None:

@@ -73,6 +73,14 @@ class Verdict(NamedTuple):
         asked = zip(self.rules, self.decisions, strict=True)
         return next(said for rule, said in asked if rule is self.denied_by and not said)
 
+    def listed_by(self, rule: Rule, decision: Decision) -> str | None:
+        """What of the `deny` list of one of `rules` the request is. A rule in the shadow would deny it, and only reports."""
+        if decision or not rule.deny:
+            return None
+        if rule.mode == "enforce":
+            return self.listed if rule is self.denied_by else None
+        return (self.request.shadow_listed or {}).get(rule.distinct_name)
+
     def explain(self) -> str:
         """Which rules were asked, in which order, by which keys, and what they said."""
         request = self.request
@@ -81,8 +89,9 @@ class Verdict(NamedTuple):
         ]
         for place, (rule, decision) in enumerate(zip(self.rules, self.decisions, strict=True)):
             said = _said(rule, decision)
-            if self.listed is not None and rule is self.denied_by:
-                said = f"✗ denied: its deny list has the request's {self.listed}"
+            listed = self.listed_by(rule, decision)
+            if listed is not None:
+                said = f"✗ denied: its deny list has the request's {listed}{_shadow(rule)}"
             lines += ["│", f"├─ {rule}", f"│    {said}"]
             if self.meters and self.meters[place] is not rule.meter:
                 lines.append(f"│    under {self.meters[place].limit}")
@@ -116,6 +125,9 @@ def _said(rule: Rule, decision: Decision) -> str:
         said = "✗ denied: all places are taken"
     else:
         said = f"✗ denied, retry after {retry_us / 1_000_000:g} s"
-    shadow = "" if rule.mode == "enforce" else " (shadow: only reported)"
     degraded = " (degraded: the store is out of reach)" if decision.degraded else ""
-    return f"key {decision.key!r}: {said}{shadow}{degraded}"
+    return f"key {decision.key!r}: {said}{_shadow(rule)}{degraded}"
+
+
+def _shadow(rule: Rule) -> str:
+    return "" if rule.mode == "enforce" else " (shadow: only reported)"

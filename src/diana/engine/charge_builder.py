@@ -83,7 +83,7 @@ class ChargeBuilder:
         complete = not match.refuses
         for rule, has_lists, key_of, meter, cost in match.asked:
             if has_lists:
-                if rule.deny and rule.mode != "enforce" and self._listed(rule, None, request):
+                if rule.deny and self._is_listed_in_shadow(rule, None, request):
                     charges.append((meter, REFUSED_KEY, cost))
                     complete = False
                     continue
@@ -144,6 +144,17 @@ class ChargeBuilder:
                 return found
         return None
 
+    def _is_listed_in_shadow(
+        self, rule: Rule, readings: tuple[PathReading, ...] | None, request: Request
+    ) -> bool:
+        if rule.mode == "enforce":
+            return False
+        found = self._listed(rule, readings, request)
+        if found is None:
+            return False
+        request.shadow_listed = {**(request.shadow_listed or {}), rule.distinct_name: found}
+        return True
+
     def _charge(self, rule: Rule, key: str, request: Request, now: int | None) -> Charge:
         """Under the numbers that hold for this client, and for this node."""
         if key is REFUSED_KEY:
@@ -198,7 +209,7 @@ class ChargeBuilder:
         charges: list[Charge] = []
         note = self.function_errors.note
         for place, rule in enumerate(match.rules):
-            if rule.deny and rule.mode != "enforce" and self._listed(rule, readings, request):
+            if rule.deny and self._is_listed_in_shadow(rule, readings, request):
                 places.append(place)
                 charges.append((rule.meter, REFUSED_KEY, rule.cost))
                 continue

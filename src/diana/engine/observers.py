@@ -86,6 +86,11 @@ def joined_verdict(verdicts: Sequence[Verdict]) -> Verdict:
                 **(request.identity_errors or {}),
                 **verdict.request.identity_errors,
             }
+        if verdict.request.shadow_listed:
+            request.shadow_listed = {
+                **(request.shadow_listed or {}),
+                **verdict.request.shadow_listed,
+            }
         if verdict.function_errors:
             request.function_errors = {**first.function_errors, **verdict.function_errors}
     return Verdict(
