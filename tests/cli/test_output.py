@@ -79,6 +79,7 @@ def test_explain_as_json(new: str) -> None:
         "charge_on": None,
         "drop": None,
         "why_limit": None,
+        "listed": None,
     }
     assert explained["not_asked"] == []
 

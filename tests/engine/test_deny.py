@@ -168,6 +168,37 @@ def test_an_account_that_code_fails_to_find_is_not_on_the_list() -> None:
     assert is_forbidden(limited.check(request))
 
 
+@pytest.mark.parametrize("name", ["deny", "allow", "only"])
+@pytest.mark.parametrize("path", ["/", "/b/../a"])
+def test_an_error_in_finding_an_account_names_the_list_that_looks_at_it(
+    name: str, path: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    limited = guard(
+        f"url: /\nrules: [{{name: zz, actor: ip, unit: minute, rpu: 9, {name}: {{account: bad}}}}]"
+    )
+    for _ in range(2):
+        request = asked(path=path)
+        request.identities = {"account": ValueError("no database")}
+        verdict = limited.check(request)
+    assert list(verdict.identity_errors) == ["zz"]
+    assert limited.identity_errors == 2
+    sought = f"account of the {name} list"
+    assert f"finding its {sought} failed: ValueError('no database')" in verdict.explain()
+    assert caplog.messages == [
+        f"finding the {sought} of rule 'zz' failed: ValueError('no database')"
+    ]
+
+
+def test_an_error_that_a_list_and_the_actor_meet_is_counted_once() -> None:
+    limited = guard(
+        "url: /\nrules: [{actor: account, unit: minute, rpu: 9, allow: {account: a}, deny: {account: b}}]"
+    )
+    request = asked()
+    request.identities = {"account": ValueError("no database")}
+    assert [decision.key for decision in limited.check(request).decisions] == ["?198.51.100.1"]
+    assert limited.identity_errors == 1
+
+
 def test_the_middleware_calls_account_for_a_deny_list() -> None:
     policy = rules(
         "identity: {account: code}\nlimits: [{url: /, rules: [{unit: minute, rpu: 9, deny: {account: [mallory]}}]}]"
@@ -187,7 +218,24 @@ def test_a_rule_in_the_shadow_only_reports() -> None:
         verdict = checks.check(asked(path=path, X_Client="bad"))
         assert verdict
         assert [bool(decision) for decision in verdict.decisions] == [False]
+        said = "✗ denied: its deny list has the request's header x-client (shadow: only reported)"
+        assert said in verdict.explain()
+        assert said in checks.peek(asked(path=path, X_Client="bad")).explain()
         assert checks.check(asked(path=path)).decisions[0].remaining == 8
+
+
+def test_explain_says_that_a_rule_in_the_shadow_lists_the_request(tmp_path: Path) -> None:
+    file = tmp_path / "rules.yaml"
+    file.write_text(
+        "url: /a\nrules: [{name: api, unit: minute, rpu: 9, mode: shadow, deny: {header X-Client: bad}}]"
+    )
+    arguments = ["explain", str(file), "GET", "/a", "-H", "X-Client: bad"]
+    drawn = CliRunner().invoke(command, arguments).output
+    assert "deny    its deny list has the request's header x-client; nothing is counted" in drawn
+    assert "✗ denied with 403, in the shadow: only reported" in drawn
+    assert "╰─▶ passes" in drawn
+    said = json.loads(CliRunner().invoke(command, [*arguments, "--format", "json"]).output)
+    assert (said["listed"], said["rules"][0]["listed"]) == (None, "header x-client")
 
 
 def test_coroutines_and_fleets_ask_no_store() -> None:

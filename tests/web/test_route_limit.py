@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial, wraps
 from typing import Any
 
@@ -13,8 +14,11 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
+import diana.fastapi
 import diana.flask
+import diana.litestar
 import diana.starlette
+from diana import ConfigError
 from diana.testing import FakeClock
 from diana.web.route_limit import RouteLimit
 from diana.web.view_limits import LONGEST_NAME, ViewLimits, marked, name_of_view
@@ -22,6 +26,7 @@ from tests.web import django_site  # noqa: F401  # sets Django up
 from tests.web.calls import Answer, ask, ask_wsgi
 
 import diana.django  # isort: skip
+import diana.rest_framework  # isort: skip
 from django.core.handlers.asgi import ASGIHandler  # isort: skip
 from django.core.handlers.wsgi import WSGIHandler  # isort: skip
 from django.http import HttpRequest, HttpResponse  # isort: skip
@@ -39,6 +44,54 @@ def made() -> Any:
     def view() -> None: ...
 
     return view
+
+
+RATE_LIMITS: dict[str, Callable[..., Any]] = {
+    "RateLimit": diana.fastapi.RateLimit,
+    **{
+        module.__name__: module.rate_limit
+        for module in (
+            diana.django,
+            diana.fastapi,
+            diana.flask,
+            diana.litestar,
+            diana.rest_framework,
+            diana.starlette,
+        )
+    },
+}
+
+
+@pytest.mark.parametrize("made", RATE_LIMITS.values(), ids=RATE_LIMITS)
+@pytest.mark.parametrize("option", [{"rpu": 2}, {"unit": "hour"}, {"most": 3}])
+def test_a_number_beside_the_limit_that_says_it_is_refused(
+    made: Callable[..., Any], option: dict[str, Any]
+) -> None:
+    (name,) = option
+    for limit in ("5/minute", "5 at once"):
+        with pytest.raises(ConfigError, match=f"{name}= must not stand beside a limit"):
+            made(limit, **option)
+
+
+@pytest.mark.parametrize(
+    ("option", "statuses"),
+    [
+        ({"deny": {"ip": "203.0.113.9"}}, [403, 403]),
+        ({"only": {"ip": "10.0.0.1"}}, [200, 200]),
+        ({"overrides": {"203.0.113.9": {"rpu": 2}}}, [200, 200]),
+        ({"mode": "shadow"}, [200, 200]),
+        ({}, [200, 429]),
+    ],
+)
+def test_fields_of_a_rule_are_options_of_a_route_limit(
+    option: dict[str, Any], statuses: list[int]
+) -> None:
+    @diana.starlette.rate_limit("1/hour", **option)
+    async def view(request: Request) -> PlainTextResponse:
+        return PlainTextResponse("hello")
+
+    app = Starlette(routes=[Route("/", view)])
+    assert [ask(app, client=("203.0.113.9", 5)).status for _ in statuses] == statuses
 
 
 def test_one_decorator_on_views_that_a_function_makes_counts_each_by_itself() -> None:

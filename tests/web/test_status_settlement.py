@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from diana import AsyncGuard, Guard, Policy, Request
+from diana import AsyncGuard, Guard, Policy, Request, Verdict
 from diana.asgi import RateLimitMiddleware as AsgiMiddleware
 from diana.core.counter import CounterSpec
 from diana.core.limit import Limit
@@ -242,6 +242,39 @@ def test_a_tier_may_be_found_by_code() -> None:
         assert asking(app, "/free").header("ratelimit-policy") == '"api";q=6;w=60'
         assert asking(app, "/broken").header("ratelimit-policy") == '"api";q=6;w=60'
         assert asking(app, "/pro").header("ratelimit-policy") == '"api";q=60;w=60'
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        (ValueError("no plan"), "ValueError('no plan')"),
+        (["pro"], "TypeError('an identity is a str, an int or a UUID, not list')"),
+    ],
+)
+def test_a_tier_that_code_fails_to_find_is_counted_and_logged_once(
+    found: Any, said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    rules = "url: /\nrules: [{name: api, actor: ip, unit: minute, rpu: {pro: 60, else: 6}}]"
+
+    def tier(_: Any) -> Any:
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    verdicts: list[Verdict] = []
+    limited = WsgiMiddleware(
+        wsgi_app_ok,
+        policy(rules),
+        tier=tier,
+        clock=FakeClock(),
+        observers=[lambda _, verdict: verdicts.append(verdict)],
+    )
+    for _ in range(2):
+        assert ask_wsgi(limited, "/").header("ratelimit-policy") == '"api";q=6;w=60'
+    assert [[*verdict.identity_errors] for verdict in verdicts] == [["api"], ["api"]]
+    assert f"finding its tier failed: {said}" in verdicts[0].explain()
+    assert limited.guard.identity_errors == 2
+    assert caplog.messages == [f"finding the tier of rule 'api' failed: {said}"]
 
 
 async def asgi_app_ok(scope: Any, receive: Any, send: Any) -> None:

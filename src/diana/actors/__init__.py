@@ -23,6 +23,8 @@ from difflib import get_close_matches
 from typing import NamedTuple, cast
 
 from diana.core.actor import (
+    CODE,
+    KINDS,
     Actor,
     Identity,
     RuleContext,
@@ -82,6 +84,25 @@ def actor_named(text: str) -> tuple[str, Actor]:
     return _named(text.strip().partition(" ")[0].lower(), text)
 
 
+def identity_actor_named(text: str) -> tuple[str, Actor]:
+    """`actor_named`, for a place in `identity`: what a message lists is what may be written there."""
+    return _named(text.strip().partition(" ")[0].lower(), text, _known_in_identity)
+
+
+def _known() -> list[str]:
+    return sorted(entries("actors"))
+
+
+def _known_in_identity() -> list[str]:
+    actors = {name: cast("Actor", plugin("actors", name)) for name in entries("actors")}
+    found = [
+        name
+        for name, actor in actors.items()
+        if name not in KINDS and actor.constant is None and not actor.needs_url
+    ]
+    return sorted([*found, CODE])
+
+
 def key_of(actors: list[Spelled]) -> KeyOf:
     """A request's key by these actors together; None if one of them finds nothing."""
     if len(actors) == 1:
@@ -108,7 +129,7 @@ def key_of(actors: list[Spelled]) -> KeyOf:
     return key_of_several
 
 
-def _named(word: str, text: str) -> tuple[str, Actor]:
+def _named(word: str, text: str, listed: Callable[[], list[str]] = _known) -> tuple[str, Actor]:
     """By its own word, or by another one for it."""
     known = entries("actors")
     if word in known:
@@ -122,9 +143,10 @@ def _named(word: str, text: str) -> tuple[str, Actor]:
         raise ConfigError(
             f"an actor must be written with a space (got {shown(text)}); write {_spaced(kind, argument)}"
         )
-    near = get_close_matches(word, known, 1, 0.7)
+    words = listed()
+    near = get_close_matches(word, words, 1, 0.7)
     hint = f"did you mean {near[0]}? " if near else ""
-    raise ConfigError(f"{shown(text)} is no actor; {hint}write one of {', '.join(sorted(known))}")
+    raise ConfigError(f"{shown(text)} is no actor; {hint}write one of {', '.join(words)}")
 
 
 def _unspaced(text: str) -> tuple[str, str]:

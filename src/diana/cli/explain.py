@@ -116,7 +116,7 @@ def json_of_explanation(guard: Guard, request: Request) -> dict[str, Any]:
         "delay": verdict.delay,
         "listed": verdict.listed,
         "rules": [
-            _json_of_rule(rule, meter, decision)
+            _json_of_rule(rule, meter, decision, verdict.listed_by(rule, decision))
             for rule, meter, decision in zip(
                 verdict.rules, verdict.meters, verdict.decisions, strict=True
             )
@@ -136,7 +136,9 @@ def _is_in(rule: Rule, rules: tuple[Rule, ...]) -> bool:
     return any(rule is one for one in rules)
 
 
-def _json_of_rule(rule: Rule, meter: CounterSpec, decision: Decision) -> dict[str, Any]:
+def _json_of_rule(
+    rule: Rule, meter: CounterSpec, decision: Decision, listed: str | None
+) -> dict[str, Any]:
     return {
         "name": rule.name,
         "line": _line_number(rule),
@@ -151,6 +153,7 @@ def _json_of_rule(rule: Rule, meter: CounterSpec, decision: Decision) -> dict[st
         "scope": rule.scope,
         "drop": rule.drop,
         "mode": rule.mode,
+        "listed": listed,
         "cost": decision.cost,
         "allowed": decision.allowed,
         "most": decision.limit,
@@ -178,8 +181,9 @@ def drawn(guard: Guard, request: Request) -> Iterator[Line]:
         yield ("│",)
         yield (f"├─ {number}. ", styled(rule.name, bold=True), _line(rule))
         lines = _described(rule, meter, decision, request, readings, guard.share)
-        if verdict.listed is not None:
-            lines = _denied_by_list(rule, verdict.listed)
+        listed = verdict.listed_by(rule, decision)
+        if listed is not None:
+            lines = _denied_by_list(rule, listed)
         yield from (("│     ", *line) for line in lines)
     if not verdict.rules:
         yield ("│",)
@@ -221,7 +225,8 @@ def _described(
 def _denied_by_list(rule: Rule, listed: str) -> Iterator[Line]:
     yield (f"url     {rule.url.spelling}",)
     yield (f"deny    its deny list has the request's {listed}; nothing is counted",)
-    yield ("says    ", styled("✗ denied with 403", "red"))
+    shadow = ", in the shadow: only reported" if rule.mode == "shadow" else ""
+    yield ("says    ", styled("✗ denied with 403", "red"), shadow)
 
 
 def _whose_part(rule: Rule, share: Share) -> str:

@@ -16,6 +16,13 @@ from diana.core.client_address import LONGEST, Networks, Proxies, ip_from_text
 from diana.core.path_readings import PathReading
 from diana.core.request import Contradiction, Request
 
+NoteError = Callable[[str, Exception], None]
+"""Takes note of why code failed to find what an entry looks at, by the entry's spelling."""
+
+
+def _ignore_error(spelling: str, error: Exception) -> None:
+    """Where nothing is decided."""
+
 
 class Entry(NamedTuple):
     """One actor and the values of it that are listed."""
@@ -34,28 +41,42 @@ class AllowList(NamedTuple):
 
     entries: tuple[Entry, ...]
 
-    def find(self, request: Request) -> str | None:
+    def find(self, request: Request, note: NoteError = _ignore_error) -> str | None:
         """What puts the request on the list."""
         for entry in self.entries:
-            found = entry.find(request)
+            try:
+                found = entry.find(request)
+            except Contradiction:
+                raise
+            except Exception as error:
+                note(entry.spelling, error)
+                raise
             if found is not None:
                 return found
         return None
 
     def leaves_alone(
-        self, request: Request, readings: tuple[PathReading, ...] | None
+        self,
+        request: Request,
+        readings: tuple[PathReading, ...] | None,
+        note: NoteError = _ignore_error,
     ) -> str | None:
         """For `allow`: what puts it on the list, in every reading of its path. Who cannot be told is not on it."""
         try:
-            found = [self.find(request) for _ in self._read(request, readings)]
+            found = [self.find(request, note) for _ in self._read(request, readings)]
         except Exception:
             return None
         return found[0] if found and None not in found else None
 
-    def is_for(self, request: Request, readings: tuple[PathReading, ...] | None) -> bool:
+    def is_for(
+        self,
+        request: Request,
+        readings: tuple[PathReading, ...] | None,
+        note: NoteError = _ignore_error,
+    ) -> bool:
         """For `only`: in some reading. Who cannot be told, is: a client could choose to be told badly."""
         try:
-            found = [self.find(request) for _ in self._read(request, readings)]
+            found = [self.find(request, note) for _ in self._read(request, readings)]
         except Exception:
             return True
         return not found or any(one is not None for one in found)
@@ -64,7 +85,7 @@ class AllowList(NamedTuple):
         self,
         request: Request,
         readings: tuple[PathReading, ...] | None,
-        note: Callable[[Exception], None],
+        note: NoteError,
     ) -> str | None:
         """For `deny`: what puts it on the list, in some reading of its path. A request that contradicts itself is on it, since the
         application may read the listed value; one of which code fails to find who asks is not, and `note` is told."""
@@ -80,7 +101,7 @@ class AllowList(NamedTuple):
             except Contradiction:
                 return f"{entry.spelling}, since it contradicts itself"
             except Exception as error:
-                note(error)
+                note(entry.spelling, error)
         return None
 
     def _read(

@@ -20,7 +20,7 @@ from diana.core.limit import (
     limit_from_spelling,
 )
 from diana.core.path_readings import PathReading
-from diana.core.request import Request
+from diana.core.request import Contradiction, Request
 from diana.core.zero import params_of_limit
 
 if TYPE_CHECKING:
@@ -36,11 +36,18 @@ class Tiers(NamedTuple):
     identity: Identity
     meters: Mapping[str, CounterSpec]
 
-    def meter(self, request: Request, otherwise: CounterSpec) -> CounterSpec:
-        """A tier that is unknown, missing, or could not be found out is `else`."""
+    def meter(
+        self, request: Request, otherwise: CounterSpec, note: Callable[[Exception], None]
+    ) -> CounterSpec:
+        """A tier that is unknown, missing, or cannot be found is `else`; `note` takes what code raised or returned wrongly."""
         try:
             tier = self.identity(request)
-        except Exception:
+            if tier is not None and not isinstance(tier, str):
+                raise TypeError(f"a tier is a str, not {type(tier).__name__}")
+        except Contradiction:
+            return otherwise
+        except Exception as error:
+            note(error)
             return otherwise
         return otherwise if tier is None else self.meters.get(tier, otherwise)
 
@@ -77,14 +84,21 @@ def skip_reason(
     request: Request,
     readings: tuple[PathReading, ...] | None,
     note: NoteError = _ignore_error,
+    note_identity: NoteError = _ignore_error,
 ) -> str | None:
     """Which list says that a rule is not for this request; None if it is."""
+
+    def note_entry(name: str) -> Callable[[str, Exception], None]:
+        return lambda spelling, error: note_identity(
+            rule, request, f"{spelling} of the {name} list", error
+        )
+
     for roster in rule.allow:
-        found = roster.leaves_alone(request, readings)
+        found = roster.leaves_alone(request, readings, note_entry("allow"))
         if found is not None:
             return f"its allow list has the request's {found}"
     for roster in rule.only:
-        if not roster.is_for(request, readings):
+        if not roster.is_for(request, readings, note_entry("only")):
             listed = " or ".join(entry.spelling for entry in roster.entries)
             return f"its only list has not the request's {listed}"
     if rule.functions is not None and _is_allowed_by_code(rule, rule.functions, request, note):

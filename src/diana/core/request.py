@@ -53,6 +53,7 @@ class Request:
         "peer",
         "query",
         "report",
+        "shadow_listed",
     )
 
     found: dict[str, Any]
@@ -77,10 +78,12 @@ class Request:
         self.peer = peer
         self.identities: dict[str, str | Exception | None] | None = None
         """What code found out about who is asking, by kind (`account`, `device`): it wins over the rules file. None: nothing was asked."""
-        self.identity_errors: dict[str, Exception] | None = None
-        """Why an identity could not be found out, by the name of the rule that counts by it. None: nothing failed."""
+        self.identity_errors: dict[tuple[str, str], Exception] | None = None
+        """Why an identity could not be found, by the name of the rule and by what the identity is. None: nothing failed."""
         self.function_errors: dict[tuple[str, str], Exception] | None = None
         """What `cost`, `limit` and `allow` in code raised, by the name of the rule and the function. None: nothing."""
+        self.shadow_listed: dict[str, str] | None = None
+        """What of the `deny` list of a rule in the shadow the request is, by the rule's name. None: no such list has it."""
         self._segments: tuple[str, ...] | None = None
         self._fields: dict[str, str | list[str]] | None = None
 

@@ -53,8 +53,12 @@ class Verdict(NamedTuple):
 
     @property
     def identity_errors(self) -> Mapping[str, Exception]:
-        """By rule, why finding its identity failed: the request is counted as one without, by address unless `missing` says else."""
-        return self.request.identity_errors or {}
+        """By rule, why finding its identity failed, or what its lists or tiers look at: the request is counted as one without, by
+        address unless `missing` says else."""
+        found: dict[str, Exception] = {}
+        for (name, _), error in (self.request.identity_errors or {}).items():
+            found.setdefault(name, error)
+        return found
 
     @property
     def function_errors(self) -> Mapping[tuple[str, str], Exception]:
@@ -69,6 +73,14 @@ class Verdict(NamedTuple):
         asked = zip(self.rules, self.decisions, strict=True)
         return next(said for rule, said in asked if rule is self.denied_by and not said)
 
+    def listed_by(self, rule: Rule, decision: Decision) -> str | None:
+        """What of the `deny` list of one of `rules` the request is. A rule in the shadow would deny it, and only reports."""
+        if decision or not rule.deny:
+            return None
+        if rule.mode == "enforce":
+            return self.listed if rule is self.denied_by else None
+        return (self.request.shadow_listed or {}).get(rule.distinct_name)
+
     def explain(self) -> str:
         """Which rules were asked, in which order, by which keys, and what they said."""
         request = self.request
@@ -77,14 +89,15 @@ class Verdict(NamedTuple):
         ]
         for place, (rule, decision) in enumerate(zip(self.rules, self.decisions, strict=True)):
             said = _said(rule, decision)
-            if self.listed is not None and rule is self.denied_by:
-                said = f"✗ denied: its deny list has the request's {self.listed}"
+            listed = self.listed_by(rule, decision)
+            if listed is not None:
+                said = f"✗ denied: its deny list has the request's {listed}{_shadow(rule)}"
             lines += ["│", f"├─ {rule}", f"│    {said}"]
             if self.meters and self.meters[place] is not rule.meter:
                 lines.append(f"│    under {self.meters[place].limit}")
-            if rule.distinct_name in self.identity_errors:
-                error = printable(repr(self.identity_errors[rule.distinct_name]))
-                lines += [f"│    finding its {rule.actor} failed: {error}"]
+            for (name, sought), error in (request.identity_errors or {}).items():
+                if name == rule.distinct_name:
+                    lines.append(f"│    finding its {sought} failed: {printable(repr(error))}")
         for (name, function), raised in self.function_errors.items():
             lines += ["│", f"│  {function}= of {name} failed: {printable(repr(raised))}"]
         if not self.rules:
@@ -112,6 +125,9 @@ def _said(rule: Rule, decision: Decision) -> str:
         said = "✗ denied: all places are taken"
     else:
         said = f"✗ denied, retry after {retry_us / 1_000_000:g} s"
-    shadow = "" if rule.mode == "enforce" else " (shadow: only reported)"
     degraded = " (degraded: the store is out of reach)" if decision.degraded else ""
-    return f"key {decision.key!r}: {said}{shadow}{degraded}"
+    return f"key {decision.key!r}: {said}{_shadow(rule)}{degraded}"
+
+
+def _shadow(rule: Rule) -> str:
+    return "" if rule.mode == "enforce" else " (shadow: only reported)"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from functools import partial
 from typing import NamedTuple
 
 from diana.core.client_address import Proxies, client_of_request
@@ -61,7 +62,7 @@ class ChargeBuilder:
         self._by_code = MetersByCode()
         self.errors = 0
         """How often finding an identity failed."""
-        self._logged: set[str] = set()
+        self._logged: set[tuple[str, str]] = set()
         self.function_errors = FunctionErrors()
         """What `cost`, `limit` and `allow` in code raised."""
 
@@ -82,11 +83,11 @@ class ChargeBuilder:
         complete = not match.refuses
         for rule, has_lists, key_of, meter, cost in match.asked:
             if has_lists:
-                if rule.deny and rule.mode != "enforce" and self._listed(rule, None, request):
+                if rule.deny and self._is_listed_in_shadow(rule, None, request):
                     charges.append((meter, REFUSED_KEY, cost))
                     complete = False
                     continue
-                if skip_reason(rule, request, None, note) is not None:
+                if skip_reason(rule, request, None, note, self._count_error) is not None:
                     charges.append((meter, SKIPPED_KEY, cost))
                     complete = False
                     continue
@@ -134,14 +135,25 @@ class ChargeBuilder:
     ) -> str | None:
         """What of the rule's `deny` list the request is."""
 
-        def note(error: Exception) -> None:
-            self._count_error(rule, error, request)
+        def note(spelling: str, error: Exception) -> None:
+            self._count_error(rule, request, f"{spelling} of the deny list", error)
 
         for roster in rule.deny:
             found = roster.denies(request, readings, note)
             if found is not None:
                 return found
         return None
+
+    def _is_listed_in_shadow(
+        self, rule: Rule, readings: tuple[PathReading, ...] | None, request: Request
+    ) -> bool:
+        if rule.mode == "enforce":
+            return False
+        found = self._listed(rule, readings, request)
+        if found is None:
+            return False
+        request.shadow_listed = {**(request.shadow_listed or {}), rule.distinct_name: found}
+        return True
 
     def _charge(self, rule: Rule, key: str, request: Request, now: int | None) -> Charge:
         """Under the numbers that hold for this client, and for this node."""
@@ -178,7 +190,8 @@ class ChargeBuilder:
             ):
                 return written.meter, key, cost
         if rule.tiers is not None:
-            return rule.tiers.meter(request, rule.meter), key, cost
+            note_tier = partial(self._count_error, rule, request, "tier")
+            return rule.tiers.meter(request, rule.meter, note_tier), key, cost
         if functions is not None:
             return meter_by_code(rule, request, self._by_code, note), key, cost
         return rule.meter, key, cost
@@ -196,11 +209,14 @@ class ChargeBuilder:
         charges: list[Charge] = []
         note = self.function_errors.note
         for place, rule in enumerate(match.rules):
-            if rule.deny and rule.mode != "enforce" and self._listed(rule, readings, request):
+            if rule.deny and self._is_listed_in_shadow(rule, readings, request):
                 places.append(place)
                 charges.append((rule.meter, REFUSED_KEY, rule.cost))
                 continue
-            if rule.varies and skip_reason(rule, request, readings, note) is not None:
+            if (
+                rule.varies
+                and skip_reason(rule, request, readings, note, self._count_error) is not None
+            ):
                 continue
             keys = self._keys(rule, readings, proxies, request)
             places += [place] * len(keys)
@@ -240,7 +256,7 @@ class ChargeBuilder:
         if isinstance(error, Contradiction):
             missing = "together" if missing == "skip" else missing
         else:
-            self._count_error(rule, error, request)
+            self._count_error(rule, request, rule.actor, error)
             missing = "ip" if missing == "skip" else missing
         return self._key_without_identity(rule, missing, proxies, request)
 
@@ -252,18 +268,20 @@ class ChargeBuilder:
                 address = client_of_request(request, proxies)
                 return NO_IDENTITY + (address or "")
             except Exception as error:
-                self._count_error(rule, error, request)
+                self._count_error(rule, request, rule.actor, error)
                 return NO_IDENTITY
         return KEYS_OF_MISSING[missing]
 
-    def _count_error(self, rule: Rule, error: Exception, request: Request) -> None:
-        """Counted and told in the verdict always, logged once per rule: a client must not be able to fill the log."""
+    def _count_error(self, rule: Rule, request: Request, sought: str, error: Exception) -> None:
+        """Counted and told in the verdict always, logged once per rule and identity: a client must not be able to fill the log."""
+        known, name = request.identity_errors or {}, rule.distinct_name
+        if any(one is error and by == name for (by, _), one in known.items()):
+            return  # what failed once was looked at twice: by a list and by the rule's actor
         self.errors += 1
-        name = rule.distinct_name
-        request.identity_errors = {**(request.identity_errors or {}), name: error}
-        if name not in self._logged:
-            self._logged.add(name)
-            log.warning("finding the %s of rule %r failed: %r", rule.actor, name, error)
+        request.identity_errors = {**known, (name, sought): error}
+        if (name, sought) not in self._logged:
+            self._logged.add((name, sought))
+            log.warning("finding the %s of rule %r failed: %r", sought, name, error)
 
 
 def _is_before(now: int | None, until_us: int) -> bool:

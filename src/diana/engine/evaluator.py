@@ -57,6 +57,10 @@ class EvaluationPlan(NamedTuple):
     now: int | None
 
 
+Prepared = tuple[Policy, Request, MatchedRules, list[Charge], int | None]
+"""The values of an EvaluationPlan. Most requests need one call of one store, and no object for that."""
+
+
 class StoreDecision(NamedTuple):
     """A step of the evaluation: charge these in one store."""
 
@@ -74,18 +78,15 @@ class Evaluator:
         self.observers = parts.observers
         self.stores = parts.stores
         self.local, self.shared = parts.stores.local, parts.stores.shared
-        self.leased = parts.stores.leased
-        self.one_store = parts.stores.are_one
+        self.leased, self.one_store = parts.stores.leased, parts.stores.are_one
         self.owned = parts.stores.owned
         self.queues = parts.queues
         self.refunds = parts.refunds
-        self.counts = parts.counts
         self.stored = parts.stored_overrides
-        self.shares = parts.shares
         self.dropping = parts.dropping
         self.overrides = LiveOverrides()
         """Those of code."""
-        self._charge_builder = ChargeBuilder(self.stored, self.overrides, self.shares)
+        self._charge_builder = ChargeBuilder(self.stored, self.overrides, parts.shares)
         self.threads = ProcessThreads()
         self.accept: Callable[[Policy], None] | None = None
         """Raises ConfigError for rules that cannot be used here."""
@@ -137,56 +138,59 @@ class Evaluator:
 
     def evaluate(self, request: Request) -> Verdict:
         """`check` without the observers: a request that waits is evaluated several times."""
-        plan = self._plan(request)
-        if isinstance(plan, Verdict):
-            return plan
-        policy, _, rules, charges, now = plan
-        store = self._only_store(rules)
-        if store is not None:
+        prepared = self._prepare(request)
+        if isinstance(prepared, Verdict):
+            return prepared
+        policy, _, rules, charges, now = prepared
+        if rules.one_call or (self.one_store and not rules.shadows):
+            store = self._only_store(rules)
             return self._verdict(policy, request, rules, charges, store.decide(charges, now))
+        plan = EvaluationPlan(*prepared)
         return drive(self._charge_stores(plan), partial(self._perform, plan))
 
     async def aevaluate(self, request: Request) -> Verdict:
         """The same for coroutines: it awaits the stores that are elsewhere."""
         if self.one_store:
             return self.evaluate(request)
-        plan = self._plan(request)
-        if isinstance(plan, Verdict):
-            return plan
-        policy, _, rules, charges, now = plan
-        store = self._only_store(rules)
-        if store is self.local:
-            return self._verdict(policy, request, rules, charges, store.decide(charges, now))
-        if store is not None:
-            decisions = await self._adecide(plan, store, charges)
+        prepared = self._prepare(request)
+        if isinstance(prepared, Verdict):
+            return prepared
+        policy, _, rules, charges, now = prepared
+        plan = EvaluationPlan(*prepared)
+        if rules.one_call:
+            store = self._only_store(rules)
+            here = store is self.local
+            decisions = (
+                store.decide(charges, now) if here else await self._adecide(plan, store, charges)
+            )
             return self._verdict(policy, request, rules, charges, decisions)
         return await adrive(self._charge_stores(plan), partial(self._aperform, plan))
 
-    def _plan(self, request: Request) -> EvaluationPlan | Verdict:
+    def _prepare(self, request: Request) -> Prepared | Verdict:
         """A Verdict, if no store has to decide."""
-        if self.threads.pid != getpid():
-            self.threads.enter_process()
-        shedding = self.threads.shedding
+        threads = self.threads
+        if threads.pid != getpid():
+            threads.enter_process()
+        shedding = threads.shedding
         if shedding is not None and shedding.rejecting:
             shed = shedding.shed(request)
             if shed is not None:
                 return self._shed(shed, request)
         policy, now = self.policy, self.clock and self.clock()
         rules, charges, refusal = self._charge_builder.charges(policy, request, now)
-        plan: EvaluationPlan = _new(EvaluationPlan, (policy, request, rules, charges, now))
         if refusal is not None:
+            plan = EvaluationPlan(policy, request, rules, charges, now)
             return self._refuse(plan, refusal)
         if rules.drops:
             dropped = self._first_dropped(rules, charges)
             if dropped is not None:
+                plan = EvaluationPlan(policy, request, rules, charges, now)
                 return self._drop(plan, dropped)
-        return plan
+        return policy, request, rules, charges, now
 
-    def _only_store(self, rules: MatchedRules) -> Store | None:
-        """The store that decides all of them in one call; None if there are several calls."""
-        if rules.one_call or (self.one_store and not rules.shadows):
-            return self.shared if rules.shared else self.leased if rules.leased else self.local
-        return None
+    def _only_store(self, rules: MatchedRules) -> Store:
+        """The store that decides all of them in one call."""
+        return self.shared if rules.shared else self.leased if rules.leased else self.local
 
     def _charge_stores(
         self, plan: EvaluationPlan

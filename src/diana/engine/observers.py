@@ -81,8 +81,16 @@ def joined_verdict(verdicts: Sequence[Verdict]) -> Verdict:
         decisions = [_refunded(decision) if decision else decision for decision in decisions]
     request = first.request
     for verdict in asked[1:]:
-        if verdict.identity_errors:
-            request.identity_errors = {**first.identity_errors, **verdict.identity_errors}
+        if verdict.request.identity_errors:
+            request.identity_errors = {
+                **(request.identity_errors or {}),
+                **verdict.request.identity_errors,
+            }
+        if verdict.request.shadow_listed:
+            request.shadow_listed = {
+                **(request.shadow_listed or {}),
+                **verdict.request.shadow_listed,
+            }
         if verdict.function_errors:
             request.function_errors = {**first.function_errors, **verdict.function_errors}
     return Verdict(

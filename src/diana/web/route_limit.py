@@ -21,7 +21,7 @@ from weakref import WeakKeyDictionary
 from diana.core.contracts import Client, Clock, Observer, Store
 from diana.core.counter import AT_ONCE
 from diana.core.duration import spelling_from_micros
-from diana.core.errors import ConfigError
+from diana.core.errors import ConfigError, shown
 from diana.core.limit import ConcurrencyLimit, limits_from_spelling
 from diana.core.policy import Policy, ResponseSettings, Settings
 from diana.core.request import Request
@@ -49,6 +49,9 @@ CLASSIC_STATUS = ResponseSettings().status
 DEFAULT_ALGO = "TB"
 ANY_LIMIT = "1/minute"
 """Where a function says it: for requests with which the function fails."""
+
+LIMIT_FIELDS = ("rpu", "unit", "most")
+"""Fields of a rule that a limit's spelling sets."""
 
 _unnamed = count(1)
 
@@ -133,6 +136,13 @@ class RouteLimit:
             raise ConfigError(
                 f"base_limit= is for a limit that is a function, when it fails (got limit {limit!r}); remove it"
             )
+        for number in LIMIT_FIELDS:
+            if number in algorithm_options:
+                raise ConfigError(
+                    f"{number}= must not stand beside a limit, which says it already "
+                    f"(got {number}={shown(algorithm_options[number])} beside {shown(limit)}); "
+                    "write it in the limit, such as 2/hour or 5 at once"
+                )
         self.enabled = enabled
         self.functions = RequestFunctions(limit=limit, allow=allow, cost=cost)
         self.denied = checked_denied(denied)

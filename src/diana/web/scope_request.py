@@ -30,6 +30,7 @@ class ScopeRequest(Request):
         self.identities = None
         self.identity_errors = None
         self.function_errors = None
+        self.shadow_listed = None
         self._segments = None
         self._fields = None
 

@@ -289,6 +289,26 @@ rules:
     ]
 
 
+@pytest.mark.parametrize("name", ["allow", "only", "deny"])
+@pytest.mark.parametrize(
+    ("kind", "header"), [("account", "X-Account-Id"), ("device", "X-Device-Id")]
+)
+def test_a_list_of_an_identity_that_clients_choose_is_warned_of(
+    name: str, kind: str, header: str
+) -> None:
+    said = CHOSEN.format(kind=kind, header=header)
+    of_rule = f"url: /\nrules:\n  - {{unit: second, rpu: 5, {name}: {{{kind}: vip}}}}\n"
+    of_block = f"url: /\n{name}: {{{kind}: vip}}\nrules: [{{unit: second, rpu: 5}}]\n"
+    assert [message for _, message in warned(of_rule)] == [said]
+    assert [message for _, message in warned(of_block)] == [said]
+    assert (
+        warned(
+            f"identity: {{{kind}: cookie session}}\nlimits:\n- {of_block.replace(chr(10), chr(10) + '  ')}"
+        )
+        == []
+    )
+
+
 def test_an_identity_that_the_file_says_is_not_warned_of() -> None:
     text = "limits: {url: /, rules: [{unit: second, rpu: 5, actor: account}]}\n"
     assert len(warned(text)) == 1

@@ -22,6 +22,7 @@ RULE_FIELDS = (
     "burst, nodelay, delay, max_wait, most, hold, retry, max_waiting, slices, align, overrides, allow, only, deny"
 )
 ACTORS = "account, all, cookie, device, header, host, ip, path, query, segment"
+IN_IDENTITY = "write one of code, cookie, header, host, ip, path, query"
 ALGORITHMS = "C (concurrency), LB (leaky bucket), SL (sliding log), SW (sliding window), TB (token bucket), W (window)"
 
 
@@ -262,6 +263,10 @@ IN_A_SETTING: list[tuple[str, int, int, str, str]] = [
         "identity:\n  device: device", 2, 11, "identity.device",
         "'device' is what is to be found here; write where, such as header X-User",
     ),
+    ("identity:\n  account: cod", 2, 12, "identity.account", f"'cod' is no actor; did you mean code? {IN_IDENTITY}"),
+    ("identity:\n  account: acount", 2, 12, "identity.account", f"'acount' is no actor; {IN_IDENTITY}"),
+    ("identity:\n  device: segmnt", 2, 11, "identity.device", f"'segmnt' is no actor; {IN_IDENTITY}"),
+    ("identity:\n  tier: heder X-Plan", 2, 9, "identity.tier", f"'heder X-Plan' is no actor; did you mean header? {IN_IDENTITY}"),
     ("identity:\n  account: ip address", 2, 12, "identity.account", "'address' behind 'ip'; write just ip"),
     ("identity:\n  device: header", 2, 11, "identity.device", "'header' of what? write header NAME"),
     ("identity:\n  acount: header X", 2, 3, "identity.acount", "'acount' is no field here; did you mean account?"),

@@ -12,6 +12,7 @@ from diana.actors import (
     Spelled,
     actor_from_spelling,
     actor_named,
+    identity_actor_named,
     key_of,
 )
 from diana.core.actor import CODE, KINDS, Identity, RuleContext, identity_from_code
@@ -339,7 +340,7 @@ class _Compiler:
                 trusted.position,
             )
         try:
-            word, actor = actor_named(field.value)
+            word, actor = identity_actor_named(field.value)
         except ConfigError:
             pass  # said below
         else:
@@ -359,7 +360,7 @@ class _Compiler:
             return _no_identity  # if the code does not say
         nowhere = RuleContext(EVERYWHERE, self._settings.proxies, _no_identity, _no_identity)
         try:
-            word, actor = actor_named(spelling)
+            word, actor = identity_actor_named(spelling)
             if word in KINDS:
                 raise ConfigError(
                     f"{spelling!r} is what is to be found here; write where, such as header X-User"

@@ -51,7 +51,7 @@ def _identities_that_clients_choose(file: RulesFile, rules: list[Rule]) -> Itera
         if settings is None or kind not in settings.value
     }
     for kind, header in open_kinds.items():
-        first = next((rule for rule in rules if kind in rule.actor.split(" + ")), None)
+        first = next((rule for rule in rules if _depends_on(rule, kind)), None)
         if first is not None and first.position is not None:
             yield Warning(
                 f"{kind} is read from {header}, which clients choose themselves; say in identity: {kind}: "
@@ -72,6 +72,15 @@ def _required_store_that_is_missing(file: RulesFile) -> Iterator[Warning]:
             "write store: redis://HOST:PORT",
             file.settings["require_store"].position,
         )
+
+
+def _depends_on(rule: Rule, kind: str) -> bool:
+    """The rule counts by this identity, or one of its lists is of its values."""
+    return kind in rule.actor.split(" + ") or any(
+        entry.spelling == kind
+        for roster in (*rule.allow, *rule.only, *rule.deny)
+        for entry in roster.entries
+    )
 
 
 def _scopes_that_were_not_meant(file: RulesFile, rules: list[Rule]) -> Iterator[Warning]:
