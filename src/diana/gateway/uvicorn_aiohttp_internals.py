@@ -23,7 +23,7 @@ __all__ = [
 ]
 
 
-RANGES = {"uvicorn": ">=0.52.4,<0.60", "aiohttp": ">=3.14,<4", "websockets": ">=16,<18"}
+RANGES = {"uvicorn": ">=0.53,<0.60", "aiohttp": ">=3.14,<4", "websockets": ">=16,<18"}
 
 
 def require(package: str, part: type, *names: str) -> None:
