@@ -1,9 +1,8 @@
-"""A part of `make fuzz` that is always the same, and one that is new in every run."""
+"""A part of `make fuzz` that is always the same: a run of the suite does not depend on chance. New seeds are for `make fuzz`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from secrets import randbelow
 
 import pytest
 
@@ -12,7 +11,6 @@ from tests.servers.server import Server
 
 HISTORIES = 600
 """In each of the tests; about ten seconds."""
-NEW = "new"
 
 
 @pytest.fixture(scope="module")
@@ -21,16 +19,15 @@ def opened(redis7: Server, valkey: Server) -> Iterator[Session]:
         yield opened
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3, 4, NEW])
-def test_all_back_ends_decide_alike_and_keep_the_laws(seed: int | str, opened: Session) -> None:
-    seeded = seed if isinstance(seed, int) else randbelow(10**6)
+@pytest.mark.parametrize("seed", [1, 2, 3, 4, 5])
+def test_all_back_ends_decide_alike_and_keep_the_laws(seed: int, opened: Session) -> None:
     invalid = opened.invalid
     for number in range(HISTORIES):
-        failure = opened.run(seeded, number)
+        failure = opened.run(seed, number)
         assert failure is None, str(failure)
     assert opened.invalid - invalid < HISTORIES // 10, "too few histories can be run"
 
 
 def test_in_real_time_each_back_end_decides_as_its_model(opened: Session) -> None:
-    failure = opened.run_in_real_time(randbelow(10**6), 0)
+    failure = opened.run_in_real_time(6, 0)
     assert failure is None, str(failure)
