@@ -1,8 +1,8 @@
 """Rules in front of an ASGI app: Starlette, FastAPI, Litestar, Quart, Django, your own.
 
-What happens to a request, in order: it is read, judged, answered if denied; delayed if a leaky bucket says so; passed on with a `send` that
-adds header lines to the one message that begins the response. All other messages pass as they are. Places that it took are given back
-behind the last of them, or when the app has ended without it.
+A request is evaluated and, if it is denied, answered here. An allowed one is delayed if a leaky bucket demands it, and passed on with a
+`send` that adds header lines to the message that begins the response; all other messages pass unchanged. Its slots are released after the
+last message, or when the app has ended without one.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ class RateLimitMiddleware:
         elif kind == "http" or kind == "websocket":
             request = ScopeRequest(scope)
             try:
-                await self._judge(request, scope, receive, send)
+                await self._evaluate(request, scope, receive, send)
             finally:
                 request.detach()
         elif kind == "lifespan":
@@ -147,7 +147,7 @@ class RateLimitMiddleware:
         else:
             await self.app(scope, receive, send)
 
-    async def _judge(
+    async def _evaluate(
         self, request: ScopeRequest, scope: Scope, receive: Receive, send: Send
     ) -> None:
         if workers.is_undecided:

@@ -156,7 +156,7 @@ class ConcurrencyAlgorithm(ChargingAhead, Protocol):
         """Hold the place of `at` from now on. The next state and the place's moment from now on; 0 if it has run off, and all are taken."""
 
 
-class PlacingInLua(LogInLua, ConcurrencyAlgorithm, Protocol):
+class ConcurrencyInLua(LogInLua, ConcurrencyAlgorithm, Protocol):
     """Renewing in Lua; without it, a renewal reads the state whole."""
 
     lua_renew: str

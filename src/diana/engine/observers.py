@@ -119,18 +119,18 @@ def _joined_match(matches: tuple[MatchedRules, ...]) -> MatchedRules:
 
 
 class StoreCounts:
-    def __init__(self, store: Any, giving_back: RefundPlanner) -> None:
+    def __init__(self, store: Any, refunds: RefundPlanner) -> None:
         self._store = _weakly(store)
-        self._giving_back = ref(giving_back)
+        self._refunds = ref(refunds)
         self._last: dict[str, int] = {"expired_slots": 0}
 
     def __call__(self) -> Mapping[str, int]:
         """By name, as far as the guard and its store still exist; else as they were when this was last called."""
-        store, giving_back = self._store(), self._giving_back()
+        store, refunds = self._store(), self._refunds()
         if store is not None and hasattr(store, "counts"):
             self._last.update(store.counts())
-        if giving_back is not None:
-            self._last["expired_slots"] = sum(account.expired for account in giving_back.accounts)
+        if refunds is not None:
+            self._last["expired_slots"] = sum(account.expired for account in refunds.accounts)
         return self._last
 
 

@@ -9,7 +9,7 @@ A charge ends in one way only: it is refunded because the request was denied, or
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Iterator, MutableMapping
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -125,11 +125,6 @@ def report_of(context: MutableMapping[str, Any]) -> tuple[RequestReport, bool]:
         return admission.report, False
     admission.report = RequestReport()
     return admission.report, True
-
-
-def route_denial_in(context: Mapping[str, Any]) -> RouteDenial | None:
-    admission: Admission | None = context.get(ADMISSION)
-    return None if admission is None else admission.route_denial
 
 
 def _in_thread(guard: AnyGuard) -> Guard:

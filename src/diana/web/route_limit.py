@@ -5,7 +5,7 @@ decorated view's own), else in its local one; with its namespace, `identity`, `m
 middleware it counts in this process, or in a `store` of its own.
 
 Several on one route are all or nothing, together with the middlewares around the app: if one denies, what the others charged is refunded
-(`admission.py`).
+(`request_charges.py`).
 """
 
 from __future__ import annotations
